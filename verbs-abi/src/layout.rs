@@ -7,14 +7,20 @@
 /// A structure as the kernel's header lays it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Struct {
-    /// Name, as in the header.
+    /// Name, as in the header; of this crate's making where `member` is set.
     pub name: &'static str,
+    /// A structure without a name in the header: the structure that has it as a member, and the member.
+    pub member: Option<(&'static str, &'static str)>,
     /// Header that defines it, as it is included: `rdma/rdma_user_cm.h`.
     pub header: &'static str,
     /// Size in bytes.
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
+    /// Alignment in bytes on 32-bit x86: less than `align` where the header has a bare `__u64` or a pointer inside.
+    ///
+    /// Sizes and offsets never differ, so the Rust type keeps the one alignment.
+    pub align_i386: usize,
     /// Linux version that first had the structure, where a kernel of the test bed lacks it.
     pub since: Option<&'static str>,
     /// Its fields, in order, without gaps: padding is a field of its own.
@@ -64,6 +70,9 @@ pub struct Constant {
 
 /// Declares structures of the kernel's ABI: the type, its layout assertions and its rows of the layout table.
 ///
+/// The alignment is imposed on the type: a flexible array at the end of the kernel's structure, which is not declared
+/// here, counts for it.
+///
 /// ```
 /// verbs_abi::abi_structs! {
 ///     table: EXAMPLE, header: "rdma/example.h";
@@ -91,7 +100,8 @@ macro_rules! abi_structs {
         $(#[doc = $doc:literal])*
         #[derive($($derive:path),* $(,)?)]
         $(#[since($since:literal)])?
-        pub struct $name:ident: size $size:literal, align $align:literal {
+        $(#[member($outer:literal, $member:literal)])?
+        $vis:vis struct $name:ident: size $size:literal, align $align:literal $(, i386 $i386:literal)? {
             $(
                 $(#[doc = $field_doc:literal])*
                 $(#[since($field_since:literal)])?
@@ -103,11 +113,11 @@ macro_rules! abi_structs {
         $(
             $(#[doc = $doc])*
             #[derive(Debug, Clone, Copy, $($derive),*)]
-            #[repr(C)]
-            pub struct $name {
+            #[repr(C, align($align))]
+            $vis struct $name {
                 $(
                     $(#[doc = $field_doc])*
-                    pub $field: $type,
+                    $vis $field: $type,
                 )*
             }
 
@@ -125,9 +135,11 @@ macro_rules! abi_structs {
         pub const $table: &[$crate::layout::Struct] = &[$(
             $crate::layout::Struct {
                 name: stringify!($name),
+                member: $crate::abi_structs!(@member $($outer, $member)?),
                 header: $header,
                 size: size_of::<$name>(),
                 align: align_of::<$name>(),
+                align_i386: $crate::abi_structs!(@i386 $align $($i386)?),
                 since: $crate::abi_structs!(@since $($since)?),
                 fields: &[$(
                     $crate::layout::Field {
@@ -142,8 +154,12 @@ macro_rules! abi_structs {
             },
         )*];
     };
+    (@i386 $align:literal) => { $align };
+    (@i386 $align:literal $i386:literal) => { $i386 };
     (@since) => { None };
     (@since $since:literal) => { Some($since) };
+    (@member) => { None };
+    (@member $outer:literal, $member:literal) => { Some(($outer, $member)) };
     (@place) => { $crate::layout::Place::Member };
     (@place Padding) => { $crate::layout::Place::Padding };
     (@place $name:literal) => { $crate::layout::Place::Named($name) };
@@ -184,5 +200,225 @@ macro_rules! abi_constants {
                 since: $crate::abi_structs!(@since $($since)?),
             },
         )*];
+    };
+}
+
+/// Declares an open enumeration of the kernel's ABI: a newtype that holds any value, its named values and their rows of
+/// the layout table.
+///
+/// Values that are in no public header, but in the kernel's own, follow after `kernel`; an enumeration that has no other
+/// values has no table.
+///
+/// ```
+/// verbs_abi::abi_enum! {
+///     table: EXAMPLE, header: "rdma/example.h";
+///
+///     /// What happened.
+///     pub struct example_event: u32 {
+///         /// It began.
+///         EXAMPLE_EVENT_BEGAN = 0;
+///         /// It ended.
+///         #[since("6.18")]
+///         EXAMPLE_EVENT_ENDED = 1;
+///     } kernel {
+///         /// It was aborted.
+///         EXAMPLE_ABORTED = 128;
+///     }
+/// }
+/// assert_eq!(example_event(1), example_event::EXAMPLE_EVENT_ENDED);
+/// assert_eq!(example_event(1).name(), Some("EXAMPLE_EVENT_ENDED"));
+/// assert_eq!(example_event(128).to_string(), "EXAMPLE_ABORTED");
+/// assert_eq!(example_event(9).name(), None);
+/// assert_eq!(example_event(9).to_string(), "example_event(9)");
+/// assert_eq!(EXAMPLE.len(), 2);
+/// ```
+#[macro_export]
+macro_rules! abi_enum {
+    (table: $table:ident, header: $header:literal;
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident: $repr:ty {
+            $(
+                $(#[doc = $value_doc:literal])*
+                $(#[since($since:literal)])?
+                $value_name:ident = $value:literal;
+            )*
+        }
+        $(kernel {
+            $(
+                $(#[doc = $kernel_doc:literal])*
+                $kernel_name:ident = $kernel_value:literal;
+            )*
+        })?
+    ) => {
+        $crate::abi_enum! {
+            $(#[doc = $doc])*
+            pub struct $name: $repr {
+                $(
+                    $(#[doc = $value_doc])*
+                    $value_name = $value;
+                )*
+                $($(
+                    $(#[doc = $kernel_doc])*
+                    $kernel_name = $kernel_value;
+                )*)?
+            }
+        }
+
+        #[doc = concat!("Values of [`", stringify!($name), "`] in `", $header, "`.")]
+        pub const $table: &[$crate::layout::Constant] = &[$(
+            $crate::layout::Constant {
+                name: stringify!($value_name),
+                header: $header,
+                value: $value as u64,
+                since: $crate::abi_structs!(@since $($since)?),
+            },
+        )*];
+    };
+    (
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident: $repr:ty {
+            $(
+                $(#[doc = $value_doc:literal])*
+                $value_name:ident = $value:literal;
+            )*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(
+            Clone,
+            Copy,
+            Default,
+            PartialEq,
+            Eq,
+            Hash,
+            zerocopy::FromBytes,
+            zerocopy::IntoBytes,
+            zerocopy::Immutable,
+            zerocopy::KnownLayout,
+        )]
+        #[repr(transparent)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            $(
+                $(#[doc = $value_doc])*
+                pub const $value_name: Self = Self($value);
+            )*
+
+            /// The kernel's name of the value, if it is one that this crate knows.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some(stringify!($value_name)),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.pad(name),
+                    None => write!(f, "{}({})", stringify!($name), self.0),
+                }
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+/// Declares flags of the kernel's ABI: a `bitflags` newtype that keeps the bits it does not know, and the rows of the
+/// layout table; flags that are in no public header have no table.
+///
+/// ```
+/// verbs_abi::abi_flags! {
+///     table: EXAMPLE, header: "rdma/example.h";
+///
+///     /// What is allowed.
+///     pub struct example_access: u32 {
+///         /// Reading.
+///         EXAMPLE_READ = 1 << 0;
+///         /// Writing.
+///         #[since("6.18")]
+///         EXAMPLE_WRITE = 1 << 1;
+///     }
+/// }
+/// let access = example_access::from_bits_retain(0x8000_0002);
+/// assert!(access.contains(example_access::EXAMPLE_WRITE));
+/// assert_eq!((access | example_access::EXAMPLE_READ).bits(), 0x8000_0003);
+/// assert_eq!(EXAMPLE[1].value, 2);
+/// ```
+#[macro_export]
+macro_rules! abi_flags {
+    (table: $table:ident, header: $header:literal;
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident: $repr:ty {
+            $(
+                $(#[doc = $flag_doc:literal])*
+                $(#[since($since:literal)])?
+                $flag:ident = $value:expr;
+            )*
+        }
+    ) => {
+        $crate::abi_flags! {
+            $(#[doc = $doc])*
+            pub struct $name: $repr {
+                $(
+                    $(#[doc = $flag_doc])*
+                    $flag = $value;
+                )*
+            }
+        }
+
+        #[doc = concat!("Flags of [`", stringify!($name), "`] in `", $header, "`.")]
+        pub const $table: &[$crate::layout::Constant] = &[$(
+            $crate::layout::Constant {
+                name: stringify!($flag),
+                header: $header,
+                value: $name::$flag.bits() as u64,
+                since: $crate::abi_structs!(@since $($since)?),
+            },
+        )*];
+    };
+    (
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident: $repr:ty {
+            $(
+                $(#[doc = $flag_doc:literal])*
+                $flag:ident = $value:expr;
+            )*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(
+            Debug,
+            Clone,
+            Copy,
+            Default,
+            PartialEq,
+            Eq,
+            Hash,
+            zerocopy::FromBytes,
+            zerocopy::IntoBytes,
+            zerocopy::Immutable,
+            zerocopy::KnownLayout,
+        )]
+        #[repr(transparent)]
+        pub struct $name($repr);
+
+        bitflags::bitflags! {
+            impl $name: $repr {
+                $(
+                    $(#[doc = $flag_doc])*
+                    const $flag = $value;
+                )*
+                // A newer kernel may set any other.
+                const _ = !0;
+            }
+        }
     };
 }

@@ -236,7 +236,7 @@ macro_rules! abi_constants {
 macro_rules! abi_enum {
     (table: $table:ident, header: $header:literal;
         $(#[doc = $doc:literal])*
-        pub struct $name:ident: $repr:ty {
+        $vis:vis struct $name:ident: $repr:ty {
             $(
                 $(#[doc = $value_doc:literal])*
                 $(#[since($since:literal)])?
@@ -252,7 +252,7 @@ macro_rules! abi_enum {
     ) => {
         $crate::abi_enum! {
             $(#[doc = $doc])*
-            pub struct $name: $repr {
+            $vis struct $name: $repr {
                 $(
                     $(#[doc = $value_doc])*
                     $value_name = $value;
@@ -276,7 +276,7 @@ macro_rules! abi_enum {
     };
     (
         $(#[doc = $doc:literal])*
-        pub struct $name:ident: $repr:ty {
+        $vis:vis struct $name:ident: $repr:ty {
             $(
                 $(#[doc = $value_doc:literal])*
                 $value_name:ident = $value:literal;
@@ -297,12 +297,12 @@ macro_rules! abi_enum {
             zerocopy::KnownLayout,
         )]
         #[repr(transparent)]
-        pub struct $name(pub $repr);
+        $vis struct $name($vis $repr);
 
         impl $name {
             $(
                 $(#[doc = $value_doc])*
-                pub const $value_name: Self = Self($value);
+                $vis const $value_name: Self = Self($value);
             )*
 
             /// The kernel's name of the value, if it is one that this crate knows.
@@ -356,7 +356,7 @@ macro_rules! abi_enum {
 macro_rules! abi_flags {
     (table: $table:ident, header: $header:literal;
         $(#[doc = $doc:literal])*
-        pub struct $name:ident: $repr:ty {
+        $vis:vis struct $name:ident: $repr:ty {
             $(
                 $(#[doc = $flag_doc:literal])*
                 $(#[since($since:literal)])?
@@ -366,7 +366,7 @@ macro_rules! abi_flags {
     ) => {
         $crate::abi_flags! {
             $(#[doc = $doc])*
-            pub struct $name: $repr {
+            $vis struct $name: $repr {
                 $(
                     $(#[doc = $flag_doc])*
                     $flag = $value;
@@ -386,7 +386,7 @@ macro_rules! abi_flags {
     };
     (
         $(#[doc = $doc:literal])*
-        pub struct $name:ident: $repr:ty {
+        $vis:vis struct $name:ident: $repr:ty {
             $(
                 $(#[doc = $flag_doc:literal])*
                 $flag:ident = $value:expr;
@@ -408,7 +408,7 @@ macro_rules! abi_flags {
             zerocopy::KnownLayout,
         )]
         #[repr(transparent)]
-        pub struct $name($repr);
+        $vis struct $name($repr);
 
         bitflags::bitflags! {
             impl $name: $repr {

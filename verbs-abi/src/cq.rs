@@ -1,0 +1,158 @@
+//! Completion queues.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{AlignedU64, command::commands};
+
+crate::abi_structs! {
+    table: CQ_LAYOUT, header: "rdma/ib_user_verbs.h";
+
+    /// Creates a completion queue.
+    #[derive(Default, IntoBytes, Immutable)]
+    pub struct ib_uverbs_create_cq: size 32, align 8 {
+        /// Where the response goes.
+        0 => response: AlignedU64,
+        /// What events name the queue by.
+        8 => user_handle: AlignedU64,
+        /// Entries wanted.
+        16 => cqe: u32,
+        /// Completion vector, below `num_comp_vectors`.
+        20 => comp_vector: u32,
+        /// Descriptor of the completion channel, or -1.
+        24 => comp_channel: i32,
+        /// Zero.
+        28 => reserved: u32,
+    }
+
+    /// Creates a completion queue with flags.
+    #[derive(Default, IntoBytes, Immutable)]
+    pub struct ib_uverbs_ex_create_cq: size 32, align 8 {
+        /// What events name the queue by.
+        0 => user_handle: AlignedU64,
+        /// Entries wanted.
+        8 => cqe: u32,
+        /// Completion vector, below `num_comp_vectors`.
+        12 => comp_vector: u32,
+        /// Descriptor of the completion channel, or -1.
+        16 => comp_channel: i32,
+        /// 0, else EINVAL.
+        20 => comp_mask: u32,
+        /// Flags.
+        24 => flags: ib_uverbs_ex_create_cq_flags,
+        /// Zero.
+        28 => reserved: u32,
+    }
+
+    /// The completion queue.
+    #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    pub struct ib_uverbs_create_cq_resp: size 8, align 8 {
+        /// Handle.
+        0 => cq_handle: u32,
+        /// Entries, at least those wanted.
+        4 => cqe: u32,
+    }
+
+    /// The completion queue.
+    #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    pub struct ib_uverbs_ex_create_cq_resp: size 16, align 8 {
+        /// What CREATE_CQ answers.
+        0 => base: ib_uverbs_create_cq_resp,
+        /// 0.
+        8 => comp_mask: u32,
+        /// Bytes that the kernel filled.
+        12 => response_length: u32,
+    }
+
+    /// Resizes a completion queue.
+    #[derive(Default, IntoBytes, Immutable)]
+    pub struct ib_uverbs_resize_cq: size 16, align 8 {
+        /// Where the response goes.
+        0 => response: AlignedU64,
+        /// Handle.
+        8 => cq_handle: u32,
+        /// Entries wanted.
+        12 => cqe: u32,
+    }
+
+    /// The resized completion queue.
+    #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    pub struct ib_uverbs_resize_cq_resp: size 8, align 8 {
+        /// Entries, at least those wanted.
+        0 => cqe: u32,
+        /// Zero.
+        4 => reserved: u32,
+    }
+
+    /// Polls a completion queue by way of the kernel. No driver with a user-space data path has it.
+    ///
+    /// It is no [`Command`](crate::Command): behind the response the kernel stores up to `ne` completions, whatever the
+    /// header says of the room, so that `ne` and the buffer must be made together.
+    #[derive(Default, IntoBytes, Immutable)]
+    pub struct ib_uverbs_poll_cq: size 16, align 8 {
+        /// Where the response goes.
+        0 => response: AlignedU64,
+        /// Handle.
+        8 => cq_handle: u32,
+        /// Completions wanted at most.
+        12 => ne: u32,
+    }
+
+    /// How many [`ib_uverbs_wc`](crate::ib_uverbs_wc) follow.
+    #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    pub struct ib_uverbs_poll_cq_resp: size 8, align 8 {
+        /// Completions.
+        0 => count: u32,
+        /// Zero.
+        4 => reserved: u32,
+    }
+
+    /// Arms a completion queue by way of the kernel: one event on its channel for the next completion.
+    #[derive(Default, IntoBytes, Immutable)]
+    pub struct ib_uverbs_req_notify_cq: size 8, align 4 {
+        /// Handle.
+        0 => cq_handle: u32,
+        /// Not 0: only for solicited completions and errors.
+        4 => solicited_only: u32,
+    }
+
+    /// Destroys a completion queue; EBUSY while queue pairs use it.
+    #[derive(Default, IntoBytes, Immutable)]
+    pub struct ib_uverbs_destroy_cq: size 16, align 8 {
+        /// Where the response goes.
+        0 => response: AlignedU64,
+        /// Handle.
+        8 => cq_handle: u32,
+        /// Zero.
+        12 => reserved: u32,
+    }
+
+    /// How many events of the completion queue have been read: the owner waits until as many are acknowledged.
+    #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    pub struct ib_uverbs_destroy_cq_resp: size 8, align 4 {
+        /// Completion events.
+        0 => comp_events_reported: u32,
+        /// Asynchronous events.
+        4 => async_events_reported: u32,
+    }
+}
+
+commands! {
+    plain IB_USER_VERBS_CMD_CREATE_CQ for ib_uverbs_create_cq => ib_uverbs_create_cq_resp;
+    extended IB_USER_VERBS_EX_CMD_CREATE_CQ for ib_uverbs_ex_create_cq
+        => ib_uverbs_ex_create_cq_resp;
+    plain IB_USER_VERBS_CMD_RESIZE_CQ for ib_uverbs_resize_cq => ib_uverbs_resize_cq_resp;
+    silent IB_USER_VERBS_CMD_REQ_NOTIFY_CQ for ib_uverbs_req_notify_cq;
+    plain IB_USER_VERBS_CMD_DESTROY_CQ for ib_uverbs_destroy_cq => ib_uverbs_destroy_cq_resp;
+}
+
+crate::abi_flags! {
+    table: CREATE_CQ_FLAGS, header: "rdma/ib_user_verbs.h";
+
+    /// How the extended CREATE_CQ creates.
+    pub struct ib_uverbs_ex_create_cq_flags: u32 {
+        /// Completions carry time stamps.
+        IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0;
+        /// Overruns go unnoticed.
+        IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN = 1 << 1;
+    }
+}

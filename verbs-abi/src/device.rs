@@ -340,7 +340,7 @@ crate::abi_enum! {
         RDMA_DRIVER_HNS = 12;
         /// usnic.
         RDMA_DRIVER_USNIC = 13;
-        /// Software RoCE.
+        /// Software RoCE; see [`rxe`](crate::rxe).
         RDMA_DRIVER_RXE = 14;
         /// hfi1.
         RDMA_DRIVER_HFI1 = 15;
@@ -348,7 +348,7 @@ crate::abi_enum! {
         RDMA_DRIVER_QIB = 16;
         /// efa.
         RDMA_DRIVER_EFA = 17;
-        /// Software iWARP.
+        /// Software iWARP; see [`siw`](crate::siw).
         RDMA_DRIVER_SIW = 18;
         /// erdma.
         RDMA_DRIVER_ERDMA = 19;

@@ -111,7 +111,7 @@ crate::abi_constants! {
 }
 
 crate::abi_structs! {
-    table: HEADER_STRUCTS, header: "rdma/ib_user_verbs.h";
+    table: HEADER_LAYOUT, header: "rdma/ib_user_verbs.h";
 
     /// The first bytes of every write.
     #[derive(PartialEq, Eq, IntoBytes, Immutable)]

@@ -59,6 +59,8 @@ crate::abi_constants! {
     RDMA_NLDEV_ATTR_NODE_GUID: u16 = 6;
     /// GUID of the system image, u64 in host order.
     RDMA_NLDEV_ATTR_SYS_IMAGE_GUID: u16 = 7;
+    /// LID of the port, u32; only where the link is InfiniBand.
+    RDMA_NLDEV_ATTR_LID: u16 = 9;
     /// State of the port, u8, an [`ib_port_state`](crate::ib_port_state).
     RDMA_NLDEV_ATTR_PORT_STATE: u16 = 12;
     /// State of the physical link, u8, an [`ib_port_phys_state`](crate::ib_port_phys_state).

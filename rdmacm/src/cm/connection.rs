@@ -1,0 +1,348 @@
+//! Connecting, accepting, rejecting, disconnecting, and the queue pair that goes with it.
+
+use ucma_abi::{
+    RDMA_MAX_PRIVATE_DATA, rdma_ucm_accept, rdma_ucm_conn_param, rdma_ucm_connect,
+    rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
+};
+use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
+use zerocopy::FromZeros;
+
+use super::id::{CmId, Inner, PortSpace};
+use super::param::ConnParam;
+use super::parse::{EventType, RawEvent, Service};
+use super::reject::RejectReason;
+use crate::device::Transport;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transition::{self, Step};
+use crate::verbs::{ProtectionDomain, QpState, QueuePair, QueuePairInit};
+
+/// No enhanced connection establishment.
+const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
+
+/// A message that carries private data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Message {
+    Request,
+    Reply,
+    Reject,
+}
+
+/// How many bytes of private data `message` has room for: the field of the InfiniBand management datagram less the header that the kernel
+/// puts there for IP addresses (`include/rdma/ib_cm.h`, `cma_user_data_offset`); on iWARP what fits into the byte that counts it, less
+/// the four bytes that siw adds.
+fn private_data_limit(message: Message, service: Service, transport: Transport) -> usize {
+    match (transport, service, message) {
+        (Transport::Iwarp, ..) => 251,
+        (_, Service::Connected, Message::Request) => 56,
+        (_, Service::Connected, Message::Reply) => 196,
+        (_, Service::Connected, Message::Reject) => 148,
+        (_, Service::Datagram, Message::Request) => 180,
+        (_, Service::Datagram, Message::Reply | Message::Reject) => 136,
+    }
+}
+
+impl CmId {
+    /// Makes the id's queue pair and brings it to INIT, so that receives can be posted before the connection stands.
+    ///
+    /// `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP`. The id brings its queue pair to the states that
+    /// go with the connection by itself. The id holds the queue pair as long as it lives, or until
+    /// [`destroy_qp`](Self::destroy_qp); the kernel's object goes when the last holder lets go.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` is of another device;
+    /// [`ErrorKind::Unsupported`] for a datagram id; those of [`QueuePair::new`].
+    #[doc(alias = "rdma_create_qp")]
+    pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
+        const OPERATION: &str = "create the queue pair of";
+        let subject = || self.inner.to_string();
+        if self.inner.service() == Service::Datagram {
+            let kind = ErrorKind::Unsupported("queue pairs of datagram ids".into());
+            return Err(Error::new(OPERATION, subject(), kind));
+        }
+        if *pd.context() != self.context()? {
+            let reason = "the protection domain is of another device";
+            return Err(Error::invalid(OPERATION, subject(), reason));
+        }
+        // Held throughout: of two threads only one makes the id's queue pair.
+        let mut state = self.inner.state();
+        if state.qp.is_some() {
+            return Err(Error::invalid(OPERATION, subject(), "it has one already"));
+        }
+        let qp = QueuePair::new(pd, init)?;
+        self.inner.carry_out(&transition::created(), &qp)?;
+        state.qp = Some(qp.clone());
+        Ok(qp)
+    }
+
+    /// The queue pair that [`create_qp`](Self::create_qp) made.
+    pub fn qp(&self) -> Option<QueuePair> {
+        self.inner.state().qp.clone()
+    }
+
+    /// Lets go of the id's queue pair, which is destroyed unless the program holds it too.
+    #[doc(alias = "rdma_destroy_qp")]
+    pub fn destroy_qp(&self) {
+        let qp = self.inner.state().qp.take();
+        drop(qp);
+    }
+
+    /// Asks the peer at the resolved address to connect.
+    ///
+    /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError` follows; `ConnectResponse` in place of `Established` on an
+    /// id without a queue pair of its own. On iWARP the command itself takes as long as TCP takes to connect.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56 bytes (TCP port space; 180 for
+    /// datagrams, 251 on iWARP), for depths above the device's, and for no queue pair at all.
+    #[doc(alias = "rdma_connect")]
+    pub fn connect(&self, param: &ConnParam) -> Result<()> {
+        const OPERATION: &str = "connect";
+        let context = self.context().map_err(|error| error.of(self.inner.to_string()))?;
+        let limits = context.depth_limits()?;
+        self.inner.check(OPERATION, param, Message::Request, &context)?;
+        let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
+        let responder_resources = pick(param.responder_resources, limits.responder_resources);
+        let initiator_depth = pick(param.initiator_depth, limits.initiator_depth);
+        let request = rdma_ucm_connect {
+            conn_param: self.inner.encode(param, responder_resources, initiator_depth),
+            id: self.inner.handle,
+            reserved: 0,
+            ece: NO_ECE,
+        };
+        self.inner.command(OPERATION, || self.inner.to_string(), request)
+    }
+
+    /// Accepts the request that brought this id.
+    ///
+    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR and MODIFY_QP, three times each). `Established` follows, but
+    /// not on a datagram id; `Disconnected`, `Unreachable` or `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the request
+    /// asks for, within what the device can.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 196 bytes (TCP port space; 136 for datagrams, 251 on
+    /// iWARP), for depths above the device's, and for no queue pair at all. Where the kernel refuses, it has rejected the peer by
+    /// itself, and the queue pair is in ERR.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(&self, param: &ConnParam) -> Result<()> {
+        const OPERATION: &str = "accept";
+        let context = self.context().map_err(|error| error.of(self.inner.to_string()))?;
+        let limits = context.depth_limits()?;
+        self.inner.check(OPERATION, param, Message::Reply, &context)?;
+        let (asked, qp) = {
+            let state = self.inner.state();
+            let asked = (state.asked_responder_resources, state.asked_initiator_depth);
+            (asked, state.qp.clone())
+        };
+        let pick = |wanted, asked: u8, most: u8| match wanted {
+            ConnParam::MAX => asked.min(most),
+            wanted => wanted,
+        };
+        let responder_resources =
+            pick(param.responder_resources, asked.0, limits.responder_resources);
+        let initiator_depth = pick(param.initiator_depth, asked.1, limits.initiator_depth);
+        if let Some(qp) = &qp {
+            let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
+            self.inner.carry_out(&steps, qp)?;
+        }
+        let request = rdma_ucm_accept {
+            uid: self.inner.token.get().into(),
+            conn_param: self.inner.encode(param, responder_resources, initiator_depth),
+            id: self.inner.handle,
+            reserved: 0,
+            ece: NO_ECE,
+        };
+        let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
+        if accepted.is_err() {
+            self.inner.fail_qp();
+        }
+        accepted
+    }
+
+    /// Rejects the request that brought this id, with bytes for the peer's program.
+    ///
+    /// `RDMA_USER_CM_CMD_REJECT`. The peer gets `Rejected` with [`RejectReason::CONSUMER_DEFINED`] and the private data. No event follows here; the
+    /// id is of no more use.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 148 bytes (TCP port space; 136 for datagrams, 251 on
+    /// iWARP).
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(&self, private_data: &[u8]) -> Result<()> {
+        const OPERATION: &str = "reject";
+        let transport = self.context()?.transport();
+        self.inner.check_private_data(OPERATION, private_data, Message::Reject, transport)?;
+        let (private_data, private_data_len) = private_data_field(private_data);
+        let reason = u8::try_from(RejectReason::CONSUMER_DEFINED.0).expect("28 fits");
+        let request = rdma_ucm_reject {
+            id: self.inner.handle,
+            private_data_len,
+            reason,
+            reserved: [0; 2],
+            private_data,
+        };
+        self.inner.command(OPERATION, || self.inner.to_string(), request)
+    }
+
+    /// Ends the connection.
+    ///
+    /// The queue pair goes to ERR, which completes what is posted with a flush error; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both
+    /// sides, `TimewaitExit` may follow much later. Each side calls this: the one that was told by `Disconnected` too, to flush
+    /// its queue pair.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL on an id that was never connected; [`ErrorKind::Invalid`] where it has no device.
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&self) -> Result<()> {
+        let context = self.context().map_err(|error| error.of(self.inner.to_string()))?;
+        if let Some(qp) = self.qp() {
+            self.inner.carry_out(&transition::disconnecting(context.transport()), &qp)?;
+        }
+        let request = rdma_ucm_disconnect { id: self.inner.handle };
+        self.inner.command("disconnect", || self.inner.to_string(), request)
+    }
+}
+
+impl Inner {
+    /// Does what the library owes to an event before the program sees it; the event type and status that the program
+    /// sees, or `None` where it should not see it.
+    pub(super) fn react(&self, raw: &RawEvent) -> Option<(EventType, i32)> {
+        let seen = (raw.event_type(), raw.status());
+        match raw.event_type() {
+            EventType::ConnectResponse => {
+                let qp = self.state().qp.clone();
+                let Some(qp) = qp else { return Some(seen) };
+                match self.confirm(&qp) {
+                    Ok(()) => Some((EventType::Established, 0)),
+                    Err(error) => {
+                        self.fail_qp();
+                        self.state().connect_failed = true;
+                        Some((EventType::ConnectError, -error.errno()))
+                    }
+                }
+            }
+            EventType::Rejected | EventType::Disconnected if self.state().connect_failed => None,
+            EventType::Rejected => {
+                self.fail_qp();
+                Some(seen)
+            }
+            _ => Some(seen),
+        }
+    }
+
+    /// Readies the queue pair for the peer that accepted, and tells the peer.
+    fn confirm(&self, qp: &QueuePair) -> Result<()> {
+        self.carry_out(&transition::connected(None, None), qp)?;
+        // Without parameters (`valid` is 0) the command means "ready to use".
+        let request = rdma_ucm_accept {
+            uid: AlignedU64::default(),
+            conn_param: rdma_ucm_conn_param::new_zeroed(),
+            id: self.handle,
+            reserved: 0,
+            ece: NO_ECE,
+        };
+        self.command("confirm the connection of", || self.to_string(), request)
+    }
+
+    /// Moves the id's queue pair, if it has one, to ERR. Where that fails there is nothing more to be done.
+    fn fail_qp(&self) {
+        let qp = self.state().qp.clone();
+        if let Some(qp) = qp {
+            let _ = self.carry_out(&transition::failed(), &qp);
+        }
+    }
+
+    /// Takes `qp` through `steps`.
+    fn carry_out(&self, steps: &[Step], qp: &QueuePair) -> Result<()> {
+        transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
+    }
+
+    /// What the connection manager knows of the attributes that a queue pair needs to go to `state`.
+    fn init_qp_attr(&self, state: QpState) -> Result<ib_uverbs_qp_attr> {
+        let request = rdma_ucm_init_qp_attr {
+            response: AlignedU64::default(),
+            id: self.handle,
+            qp_state: u32::from(state.0),
+        };
+        self.command("ask for the queue pair attributes of", || self.to_string(), request)
+    }
+
+    /// What can be said of `param` before the kernel is asked.
+    fn check(
+        &self,
+        operation: &'static str,
+        param: &ConnParam,
+        message: Message,
+        context: &crate::verbs::Context,
+    ) -> Result<()> {
+        let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
+        self.check_private_data(operation, &param.private_data, message, context.transport())?;
+        if self.port_space != PortSpace::Tcp {
+            return Ok(());
+        }
+        let limits = context.depth_limits()?;
+        for (name, wanted, most) in [
+            ("responder resources", param.responder_resources, limits.responder_resources),
+            ("initiator depth", param.initiator_depth, limits.initiator_depth),
+        ] {
+            if wanted != ConnParam::MAX && wanted > most {
+                return invalid(format!("{name} of {wanted} where the device has {most}"));
+            }
+        }
+        if param.qp_num == 0 && self.state().qp.is_none() {
+            return invalid("there is no queue pair: create one, or name one by its number".into());
+        }
+        Ok(())
+    }
+
+    fn check_private_data(
+        &self,
+        operation: &'static str,
+        private_data: &[u8],
+        message: Message,
+        transport: Transport,
+    ) -> Result<()> {
+        let limit = private_data_limit(message, self.service(), transport);
+        if private_data.len() <= limit {
+            return Ok(());
+        }
+        let reason =
+            format!("{} bytes of private data where {limit} are the most", private_data.len());
+        Err(Error::invalid(operation, self.to_string(), reason))
+    }
+
+    /// `param` for the kernel, with the depths that were settled on and the id's own queue pair.
+    fn encode(
+        &self,
+        param: &ConnParam,
+        responder_resources: u8,
+        initiator_depth: u8,
+    ) -> rdma_ucm_conn_param {
+        let qp = self.state().qp.clone();
+        let (private_data, private_data_len) = private_data_field(&param.private_data);
+        rdma_ucm_conn_param {
+            qp_num: qp.as_ref().map_or(param.qp_num, QueuePair::number),
+            qkey: 0,
+            private_data,
+            private_data_len,
+            srq: u8::from(qp.is_none() && param.srq),
+            responder_resources,
+            initiator_depth,
+            flow_control: param.flow_control,
+            retry_count: param.retry_count,
+            rnr_retry_count: param.rnr_retry_count,
+            valid: 1,
+        }
+    }
+}
+
+/// Private data that was checked to fit, in the field of a command.
+fn private_data_field(data: &[u8]) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
+    let mut field = [0; RDMA_MAX_PRIVATE_DATA];
+    field[..data.len()].copy_from_slice(data);
+    (field, u8::try_from(data.len()).expect("no limit is above 251"))
+}

@@ -1,0 +1,130 @@
+//! An event in the hands of the program.
+
+use nix::errno::Errno;
+
+use super::id::CmId;
+use super::param::{ConnParam, DatagramParam};
+use super::parse::{EventData, EventType};
+use super::reject::{RejectReason, Rejection};
+use crate::acks::Unacknowledged;
+use crate::error::{Error, ErrorKind};
+use crate::registry::Token;
+
+/// Something that happened to an id, from [`EventChannel::get_event`](super::EventChannel::get_event).
+///
+/// Dropping the event acknowledges it (`rdma_ack_cm_event`). Until then [`CmId::destroy`] of the id that it counts for waits:
+/// the listening id for a `ConnectRequest`, else the id that it is about. An event is owned, and may go to another thread.
+///
+/// A `ConnectRequest` owns the id of the new connection: take it with [`take_request`](Self::take_request). Left in the event,
+/// it is destroyed with it, which rejects the peer.
+#[doc(alias = "rdma_cm_event")]
+#[doc(alias = "rdma_ack_cm_event")]
+#[derive(Debug)]
+pub struct Event {
+    // Before `_unacknowledged`, so that a request that nobody took is gone when the listener's destroy goes on.
+    pub(super) request: Option<CmId>,
+    pub(super) event_type: EventType,
+    pub(super) status: i32,
+    pub(super) token: Token,
+    pub(super) listener: Option<Token>,
+    pub(super) data: EventData,
+    pub(super) _unacknowledged: Unacknowledged,
+}
+
+impl Event {
+    /// What happened.
+    pub fn event_type(&self) -> EventType {
+        self.event_type
+    }
+
+    /// 0 where nothing failed, else a negative errno, or with `Rejected` the [reason](Self::rejection).
+    pub fn status(&self) -> i32 {
+        self.status
+    }
+
+    /// The id that the event is about, see [`CmId::token`]. With `ConnectRequest` the new one.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// With `ConnectRequest`, the id that listens.
+    #[doc(alias = "listen_id")]
+    pub fn listener(&self) -> Option<Token> {
+        self.listener
+    }
+
+    /// The event's parameters.
+    pub fn data(&self) -> &EventData {
+        &self.data
+    }
+
+    /// The parameters of a connection, where the event has them.
+    pub fn connection(&self) -> Option<&ConnParam> {
+        match &self.data {
+            EventData::Connection(param) => Some(param),
+            _ => None,
+        }
+    }
+
+    /// Where to send datagrams, where the event says it.
+    pub fn datagram(&self) -> Option<&DatagramParam> {
+        match &self.data {
+            EventData::Datagram(param) => Some(param),
+            _ => None,
+        }
+    }
+
+    /// What the peer's program sent along; empty where the event has nothing.
+    ///
+    /// On InfiniBand and RoCE the length is that of the message's field, and what the peer did not fill is zero.
+    pub fn private_data(&self) -> &[u8] {
+        match &self.data {
+            EventData::Connection(param) => &param.private_data,
+            EventData::Datagram(param) => &param.private_data,
+            EventData::None | EventData::Argument(_) => &[],
+        }
+    }
+
+    /// The id of the new connection, with `ConnectRequest` and until it is taken.
+    pub fn request(&self) -> Option<&CmId> {
+        self.request.as_ref()
+    }
+
+    /// Takes the id of the new connection out of a `ConnectRequest`.
+    ///
+    /// The event still counts for the listening id until it is dropped.
+    pub fn take_request(&mut self) -> Option<CmId> {
+        self.request.take()
+    }
+
+    /// What the peer said, with `Rejected`.
+    pub fn rejection(&self) -> Option<Rejection> {
+        (self.event_type == EventType::Rejected).then(|| Rejection {
+            reason: RejectReason(self.status),
+            private_data: self.private_data().to_vec(),
+        })
+    }
+
+    /// The error that this event is to a program that waited for `wanted`, or `None` if it is what was wanted.
+    pub(super) fn failure(&self, wanted: EventType) -> Option<Error> {
+        use EventType as T;
+        if self.event_type == wanted && self.status == 0 {
+            return None;
+        }
+        let status = self.status;
+        let kind = match self.event_type {
+            T::Rejected => {
+                self.rejection().map(|rejection| ErrorKind::Rejected(Box::new(rejection)))?
+            }
+            T::Unreachable => ErrorKind::Unreachable(status),
+            T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
+            _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
+            _ if status < 0 => ErrorKind::Os(-status),
+            other => ErrorKind::Invalid {
+                errno: Errno::EINVAL as i32,
+                reason: format!("{other} came instead").into(),
+            },
+        };
+        Some(Error::new("wait for", format!("{wanted} on id {}", self.token), kind))
+    }
+}

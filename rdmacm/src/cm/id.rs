@@ -1,0 +1,465 @@
+//! Communication ids: their life, and everything before a connection.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use ucma_abi::{
+    Command, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, rdma_ucm_bind, rdma_ucm_create_id,
+    rdma_ucm_destroy_id, rdma_ucm_listen, rdma_ucm_query_addr, rdma_ucm_query_addr_resp,
+    rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
+};
+use verbs_abi::AlignedU64;
+
+use super::channel::{ChannelInner, EventChannel};
+use super::parse::{EventData, Service};
+use crate::acks::Acks;
+use crate::addr;
+use crate::device::Guid;
+use crate::error::{DestroyError, Error, ErrorKind, Result};
+use crate::registry::{Registry, Token};
+use crate::sys::command::Refused;
+use crate::verbs::{Context, QueuePair};
+
+/// Every living id of the process, by the number that the kernel knows it by.
+pub(super) static IDS: Registry<Inner> = Registry::new();
+
+/// Which service an id offers. `enum rdma_port_space` of the C library.
+#[doc(alias = "rdma_port_space")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PortSpace {
+    /// Reliable connections. `RDMA_PS_TCP`.
+    #[doc(alias = "RDMA_PS_TCP")]
+    Tcp,
+    /// Unreliable datagrams. `RDMA_PS_UDP`.
+    #[doc(alias = "RDMA_PS_UDP")]
+    Udp,
+    /// Unreliable datagrams that IP over InfiniBand understands. `RDMA_PS_IPOIB`.
+    #[doc(alias = "RDMA_PS_IPOIB")]
+    IpoIb,
+}
+
+impl PortSpace {
+    fn number(self) -> u16 {
+        match self {
+            Self::Tcp => RDMA_PS_TCP,
+            Self::Udp => RDMA_PS_UDP,
+            Self::IpoIb => RDMA_PS_IPOIB,
+        }
+    }
+
+    /// The kernel's `ib_qp_type` that goes with the port space.
+    fn qp_type(self) -> u8 {
+        match self {
+            Self::Tcp => 2,
+            Self::Udp | Self::IpoIb => 4,
+        }
+    }
+
+    /// What the ids of this port space offer.
+    pub fn service(self) -> Service {
+        match self {
+            Self::Tcp => Service::Connected,
+            Self::Udp | Self::IpoIb => Service::Datagram,
+        }
+    }
+}
+
+/// A communication id: what a socket is to TCP.
+///
+/// The id owns the kernel's object. Dropping it destroys that object and never waits; [`destroy`](Self::destroy) waits for the events that
+/// are still out. Calls may come from several threads; the kernel takes them one after the other.
+///
+/// After a fork the id belongs to the parent, see [`EventChannel`].
+#[doc(alias = "rdma_cm_id")]
+#[derive(Debug)]
+pub struct CmId {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// What an id is to the library: found by token when an event comes.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) token: Token,
+    /// The kernel's name of the id.
+    pub(super) handle: u32,
+    pub(super) port_space: PortSpace,
+    pub(super) acks: Arc<Acks>,
+    /// The channel that owns the id now. Held for reading across each command: a command on any other channel fails.
+    channel: RwLock<Arc<ChannelInner>>,
+    /// DESTROY_ID was sent or is about to be: no more events.
+    ending: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What changes in the life of an id.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The device that the id is bound to, once somebody asked.
+    pub(super) context: Option<Context>,
+    pub(super) qp: Option<QueuePair>,
+    /// Depths that the request asked for, from the local point of view.
+    pub(super) asked_responder_resources: u8,
+    pub(super) asked_initiator_depth: u8,
+    /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel says of this connection
+    /// later is no news.
+    pub(super) connect_failed: bool,
+}
+
+impl CmId {
+    /// Makes an id whose events arrive on `channel`.
+    ///
+    /// `RDMA_USER_CM_CMD_CREATE_ID`.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM; [`ErrorKind::WrongProcess`].
+    #[doc(alias = "rdma_create_id")]
+    pub fn new(channel: &EventChannel, port_space: PortSpace) -> Result<Self> {
+        let token = IDS.reserve();
+        let created = channel.inner.file.command(rdma_ucm_create_id {
+            uid: token.get().into(),
+            response: AlignedU64::default(),
+            ps: port_space.number(),
+            qp_type: port_space.qp_type(),
+            reserved: [0; 5],
+        });
+        let handle = match created {
+            Ok(response) => response.id,
+            Err(refused) => {
+                IDS.remove(token);
+                return Err(refused.during("create", "an id"));
+            }
+        };
+        let channel = Arc::clone(&channel.inner);
+        Ok(Self::from_inner(Inner::new(token, handle, port_space, channel, State::default())))
+    }
+
+    pub(super) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// What names this id in [events](super::Event::token).
+    pub fn token(&self) -> Token {
+        self.inner.token
+    }
+
+    /// The port space that the id was made for; a request's is its listener's.
+    pub fn port_space(&self) -> PortSpace {
+        self.inner.port_space
+    }
+
+    /// Binds the id to a local address: to all of them with the unspecified one, to a port of the kernel's choice with port 0.
+    ///
+    /// `RDMA_USER_CM_CMD_BIND`. No event follows. An address of a device's port also binds the id to that device.
+    ///
+    /// # Errors
+    ///
+    /// ENODEV where no device has the address, EADDRINUSE, EADDRNOTAVAIL, EACCES for a port below 1024 without privilege, EINVAL on an id that
+    /// is bound already.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind(&self, address: SocketAddr) -> Result<()> {
+        let encoded = addr::encode(&address);
+        let request = rdma_ucm_bind {
+            id: self.inner.handle,
+            addr_size: encoded.length,
+            reserved: 0,
+            addr: encoded.slot,
+        };
+        self.inner.command("bind", || format!("{} to {address}", self.inner), request)
+    }
+
+    /// Resolves `destination` to a device, a route's beginning and, where the id is not bound, a local address.
+    ///
+    /// `RDMA_USER_CM_CMD_RESOLVE_ADDR`. `AddrResolved` or `AddrError` follows, the latter with -ETIMEDOUT after `timeout` (milliseconds are
+    /// what the kernel counts in). `source` is the local address to use, if it matters.
+    ///
+    /// # Errors
+    ///
+    /// ENODEV where no device has the source address, EINVAL in the wrong state, [`ErrorKind::Invalid`] where source and destination are of two
+    /// families.
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_addr(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        timeout: Duration,
+    ) -> Result<()> {
+        const OPERATION: &str = "resolve the address";
+        let subject = || format!("{destination} for {}", self.inner);
+        let source = source.unwrap_or_else(|| addr::unspecified_like(&destination));
+        if source.is_ipv4() != destination.is_ipv4() {
+            let reason = format!("the source address {source} is of another family");
+            return Err(Error::invalid(OPERATION, subject(), reason));
+        }
+        let (source, destination) = (addr::encode(&source), addr::encode(&destination));
+        let request = rdma_ucm_resolve_addr {
+            id: self.inner.handle,
+            timeout_ms: milliseconds(timeout),
+            src_size: source.length,
+            dst_size: destination.length,
+            reserved: 0,
+            src_addr: source.slot,
+            dst_addr: destination.slot,
+        };
+        self.inner.command(OPERATION, subject, request)
+    }
+
+    /// Resolves the route to the address that was resolved before.
+    ///
+    /// `RDMA_USER_CM_CMD_RESOLVE_ROUTE`. `RouteResolved` or `RouteError` follows.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL before `AddrResolved`, and for a timeout of zero.
+    #[doc(alias = "rdma_resolve_route")]
+    pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
+        let request =
+            rdma_ucm_resolve_route { id: self.inner.handle, timeout_ms: milliseconds(timeout) };
+        self.inner.command("resolve the route of", || self.inner.to_string(), request)
+    }
+
+    /// Listens for requests on the address that the id is bound to.
+    ///
+    /// `RDMA_USER_CM_CMD_LISTEN`. A `ConnectRequest` follows for each peer. `backlog` is how many may wait to be read from the channel; 0 is the most that
+    /// the kernel allows (`net.rdma_ucm.max_backlog`), and so is anything above it. A request beyond it is dropped on InfiniBand
+    /// and RoCE, and the peer asks again.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL on an id that is connected or resolved, EADDRINUSE.
+    #[doc(alias = "rdma_listen")]
+    pub fn listen(&self, backlog: u32) -> Result<()> {
+        // The kernel reads the number as signed, and a negative one as the most.
+        let backlog = backlog.min(i32::MAX.unsigned_abs());
+        let request = rdma_ucm_listen { id: self.inner.handle, backlog };
+        self.inner.command("listen on", || self.inner.to_string(), request)
+    }
+
+    /// The local address, or `None` while the id has none.
+    ///
+    /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "rdma_get_local_addr")]
+    #[doc(alias = "rdma_get_src_port")]
+    pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
+        Ok(addr::decode(&self.inner.query_addr()?.src_addr))
+    }
+
+    /// The peer's address, or `None` while the id has no peer.
+    ///
+    /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "rdma_get_peer_addr")]
+    #[doc(alias = "rdma_get_dst_port")]
+    pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
+        Ok(addr::decode(&self.inner.query_addr()?.dst_addr))
+    }
+
+    /// The verbs context of the device that the id is bound to: the `verbs` of the C library's id.
+    ///
+    /// An id is bound to a device by `AddrResolved`, by `ConnectRequest`, or by [`bind`](Self::bind) to an address of a device's port; not by
+    /// binding to a wildcard or loopback address. Ids of one device share one context. The first call for an id sends
+    /// `RDMA_USER_CM_CMD_QUERY` (ADDR); the first for a device opens it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with ENODEV where the id has no device yet; those of [`Context::open`].
+    pub fn context(&self) -> Result<Context> {
+        self.inner.context()
+    }
+
+    /// Destroys the id and waits until its events are acknowledged.
+    ///
+    /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the requests among them; on a connected
+    /// id it disconnects. The id's queue pair goes, unless the program holds it too.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WouldDeadlock`] where an event that this thread received from the channel is still out: it would wait for itself. (An event
+    /// that was passed on to another thread counts for the one that received it.) [`ErrorKind::WrongProcess`]. The id
+    /// comes back with the error.
+    #[doc(alias = "rdma_destroy_id")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        const OPERATION: &str = "destroy";
+        if self.inner.acks.held_by_this_thread() {
+            let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
+            let error = Error::new(OPERATION, self.inner.to_string(), kind);
+            return Err(DestroyError::new(self, error));
+        }
+        self.inner.ending.store(true, Ordering::Release);
+        match self.inner.send_destroy() {
+            Ok(reported) => {
+                self.inner.state().qp = None;
+                self.inner.acks.wait(reported);
+                IDS.remove(self.inner.token);
+                Ok(())
+            }
+            Err(refused) => {
+                self.inner.ending.store(false, Ordering::Release);
+                let error = refused.during(OPERATION, self.inner.to_string());
+                Err(DestroyError::new(self, error))
+            }
+        }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        if !self.inner.channel().file.belongs_here() {
+            return;
+        }
+        if !self.inner.ending.swap(true, Ordering::AcqRel) {
+            IDS.remove(self.inner.token);
+            // The kernel can refuse only an id that it does not have, and then there is nothing left to destroy.
+            let _ = self.inner.send_destroy();
+        }
+        // Events that are still out hold what is inside; the queue pair does not wait for them.
+        self.inner.state().qp = None;
+    }
+}
+
+impl Inner {
+    fn new(
+        token: Token,
+        handle: u32,
+        port_space: PortSpace,
+        channel: Arc<ChannelInner>,
+        state: State,
+    ) -> Arc<Self> {
+        let inner = Arc::new(Self {
+            token,
+            handle,
+            port_space,
+            acks: Arc::default(),
+            channel: RwLock::new(channel),
+            ending: AtomicBool::new(false),
+            state: Mutex::new(state),
+        });
+        IDS.set(token, &inner);
+        inner
+    }
+
+    /// The id that a request to `listener` brought.
+    pub(super) fn requested(
+        listener: &Self,
+        channel: Arc<ChannelInner>,
+        handle: u32,
+        data: &EventData,
+    ) -> Arc<Self> {
+        let mut state = State::default();
+        if let EventData::Connection(asked) = data {
+            state.asked_responder_resources = asked.responder_resources;
+            state.asked_initiator_depth = asked.initiator_depth;
+        }
+        Self::new(IDS.reserve(), handle, listener.port_space, channel, state)
+    }
+
+    pub(super) fn service(&self) -> Service {
+        self.port_space.service()
+    }
+
+    /// Whether no more events should reach the program.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Whether `channel` owns the id.
+    pub(super) fn is_on(&self, channel: &Arc<ChannelInner>) -> bool {
+        Arc::ptr_eq(&self.channel(), channel)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channel(&self) -> Arc<ChannelInner> {
+        Arc::clone(&self.channel.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sends a command to the channel that owns the id.
+    pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+        let channel = self.channel.read().unwrap_or_else(PoisonError::into_inner);
+        channel.file.command(request)
+    }
+
+    /// The same, for `operation` on `subject`.
+    pub(super) fn command<C: Command>(
+        &self,
+        operation: &'static str,
+        subject: impl FnOnce() -> String,
+        request: C,
+    ) -> Result<C::Response> {
+        self.send(request).map_err(|refused| match refused {
+            // The kernel closed the id when its device went.
+            Refused::Os(Errno::ENXIO) => {
+                Error::new(operation, subject(), ErrorKind::DeviceGone(Errno::ENXIO as i32))
+            }
+            refused => refused.during(operation, subject()),
+        })
+    }
+
+    /// The kernel's count of the events that it reported for the id.
+    fn send_destroy(&self) -> Result<u32, Refused> {
+        let request =
+            rdma_ucm_destroy_id { response: AlignedU64::default(), id: self.handle, reserved: 0 };
+        self.send(request).map(|response| response.events_reported)
+    }
+
+    fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
+        let request = rdma_ucm_query_addr::new(self.handle);
+        self.command("query the addresses of", || self.to_string(), request)
+    }
+
+    /// The context of the id's device, asked for once.
+    pub(super) fn context(&self) -> Result<Context> {
+        let mut state = self.state();
+        if let Some(context) = &state.context {
+            return Ok(context.clone());
+        }
+        let answer = self.query_addr()?;
+        let guid = Guid::new(u64::from_be(answer.node_guid.get()));
+        if guid == Guid::default() {
+            let reason = "the id is not bound to a device: resolve an address first";
+            let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
+            return Err(Error::new("find the device of", self.to_string(), kind));
+        }
+        let context = Context::shared(guid, answer.ibdev_index)?;
+        state.context = Some(context.clone());
+        Ok(context)
+    }
+}
+
+impl std::fmt::Display for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "id {}", self.token)
+    }
+}
+
+/// What the kernel counts timeouts in: at least 1 for any time at all, as 0 means something else or is refused.
+fn milliseconds(timeout: Duration) -> u32 {
+    let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
+    u32::try_from(rounded_up).unwrap_or(i32::MAX.unsigned_abs()).min(i32::MAX.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_rounded_up_to_milliseconds_and_fit() {
+        assert_eq!(milliseconds(Duration::ZERO), 0);
+        assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
+        assert_eq!(milliseconds(Duration::from_millis(2000)), 2000);
+        assert_eq!(milliseconds(Duration::MAX), 0x7fff_ffff);
+    }
+}

@@ -1,0 +1,28 @@
+//! The connection manager: channels, ids, events, and how connections come about.
+//!
+//! An [`EventChannel`] is one open file of the kernel's connection manager; a [`CmId`] is what a socket is to TCP. Calls on an id
+//! start something; an [`Event`] on its channel says how it went:
+//!
+//! | step | client | event that follows | server |
+//! |---|---|---|---|
+//! | 1 | | | [`CmId::bind`], [`CmId::listen`] |
+//! | 2 | [`CmId::resolve_addr`] | `AddrResolved` or `AddrError` | |
+//! | 3 | [`CmId::resolve_route`] | `RouteResolved` or `RouteError` | |
+//! | 4 | [`CmId::create_qp`], [`CmId::connect`] | on the server `ConnectRequest`, which brings a new id | |
+//! | 5 | | on both `Established`, or on the client `Rejected`, `Unreachable` | [`CmId::create_qp`], [`CmId::accept`] or [`CmId::reject`] |
+//! | 6 | [`CmId::disconnect`] | on both `Disconnected` | [`CmId::disconnect`] |
+
+mod channel;
+mod connection;
+mod event;
+mod id;
+mod param;
+mod parse;
+mod reject;
+
+pub use channel::EventChannel;
+pub use event::Event;
+pub use id::{CmId, PortSpace};
+pub use param::{ConnParam, DatagramParam};
+pub use parse::{EventData, EventType, RawEvent, Service};
+pub use reject::{RejectReason, Rejection};

@@ -1,0 +1,259 @@
+//! What can go wrong, and what it happened to.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use nix::errno::Errno;
+
+use crate::cm::Rejection;
+
+/// The result of an operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failed operation: what was tried, on what, and why it failed.
+///
+/// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)`. The kernel's errno is
+/// kept as it was, see [`Error::errno`].
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation}{}{subject}: {kind}", if subject.is_empty() { "" } else { " " })]
+pub struct Error {
+    operation: &'static str,
+    subject: Cow<'static, str>,
+    kind: ErrorKind,
+}
+
+/// Why an operation failed.
+///
+/// Only what a caller would branch on has a variant of its own; the rest is [`ErrorKind::Os`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The kernel refused.
+    #[error("{}", ErrnoText(*.0))]
+    Os(i32),
+    /// The kernel refused, and there is something that the user can do about it.
+    #[error("{}; {remedy}", ErrnoText(*.errno))]
+    Remedy {
+        /// The kernel's errno.
+        errno: i32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Refused here, before the kernel was asked, as it would have been refused there or would have been unsound.
+    #[error("{reason} ({})", ErrnoName(*.errno))]
+    Invalid {
+        /// The errno that the manual page names for the case, or EINVAL.
+        errno: i32,
+        /// What was wrong.
+        reason: Cow<'static, str>,
+    },
+    /// The peer, or its kernel, rejected the connection.
+    #[error("{0}")]
+    Rejected(Box<Rejection>),
+    /// The peer does not answer. Holds the status of the event.
+    #[error("the peer is unreachable (status {0})")]
+    Unreachable(i32),
+    /// The time allowed for the operation is over.
+    #[error("timed out")]
+    TimedOut,
+    /// A non-blocking operation found nothing to do.
+    #[error("the operation would block")]
+    WouldBlock,
+    /// The call would wait for something that only its own thread can do.
+    #[error("the call would wait for its own thread: {0}")]
+    WouldDeadlock(&'static str),
+    /// The device under the object was removed.
+    #[error("the device is gone: {}", ErrnoText(*.0))]
+    DeviceGone(i32),
+    /// The running kernel, the device or its driver does not offer this.
+    #[error("not supported: {0}")]
+    Unsupported(Cow<'static, str>),
+    /// The object was opened by another process, or before the process changed its credentials, and the kernel accepts
+    /// commands only from the credentials that opened it.
+    #[error(
+        "it was opened {0}, and the kernel takes commands only from the credentials that opened it"
+    )]
+    WrongProcess(WrongProcess),
+    /// What the kernel or the device answered does not follow its ABI.
+    #[error("malformed answer: {0}")]
+    Malformed(Cow<'static, str>),
+}
+
+/// How an object came to belong to another process: see [`ErrorKind::WrongProcess`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WrongProcess {
+    /// The process forked after opening it.
+    #[error("before a fork")]
+    Forked,
+    /// The process changed its credentials (setuid, capabilities, user namespace) after opening it.
+    #[error("with other credentials")]
+    Credentials,
+}
+
+impl Error {
+    pub(crate) fn new(
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+        kind: ErrorKind,
+    ) -> Self {
+        Self { operation, subject: subject.into(), kind }
+    }
+
+    /// An error of the kernel.
+    pub(crate) fn os(
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+        errno: Errno,
+    ) -> Self {
+        Self::new(operation, subject, ErrorKind::Os(errno as i32))
+    }
+
+    /// A refusal of our own.
+    pub(crate) fn invalid(
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let kind = ErrorKind::Invalid { errno: Errno::EINVAL as i32, reason: reason.into() };
+        Self::new(operation, subject, kind)
+    }
+
+    /// An answer that does not parse.
+    pub(crate) fn malformed(
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+        what: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(operation, subject, ErrorKind::Malformed(what.into()))
+    }
+
+    /// The same failure, said of another subject.
+    pub(crate) fn of(mut self, subject: impl Into<Cow<'static, str>>) -> Self {
+        self.subject = subject.into();
+        self
+    }
+
+    /// What was tried: `resolve the address`.
+    pub fn operation(&self) -> &str {
+        self.operation
+    }
+
+    /// What it was tried on: `10.0.0.9:7471 of id 3`. May be empty.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Why it failed.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// The errno that the C library would have left: the kernel's own where the kernel was asked.
+    pub fn errno(&self) -> i32 {
+        match &self.kind {
+            ErrorKind::Os(errno)
+            | ErrorKind::Remedy { errno, .. }
+            | ErrorKind::Invalid { errno, .. }
+            | ErrorKind::DeviceGone(errno) => *errno,
+            ErrorKind::Rejected(_) => Errno::ECONNREFUSED as i32,
+            ErrorKind::Unreachable(_) => Errno::EHOSTUNREACH as i32,
+            ErrorKind::TimedOut => Errno::ETIMEDOUT as i32,
+            ErrorKind::WouldBlock => Errno::EAGAIN as i32,
+            ErrorKind::WouldDeadlock(_) => Errno::EDEADLK as i32,
+            ErrorKind::Unsupported(_) => Errno::EOPNOTSUPP as i32,
+            ErrorKind::WrongProcess(_) => Errno::EACCES as i32,
+            ErrorKind::Malformed(_) => Errno::EPROTO as i32,
+        }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    /// Keeps the whole error as the source, and the `ErrorKind` that its errno has.
+    fn from(error: Error) -> Self {
+        let kind = Self::from_raw_os_error(error.errno()).kind();
+        Self::new(kind, error)
+    }
+}
+
+/// An errno as `No such device (ENODEV)`.
+struct ErrnoText(i32);
+
+impl fmt::Display for ErrnoText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Errno::from_raw(self.0) {
+            Errno::UnknownErrno => write!(f, "errno {}", self.0),
+            errno => write!(f, "{} ({errno:?})", errno.desc()),
+        }
+    }
+}
+
+/// An errno as `ENODEV`.
+struct ErrnoName(i32);
+
+impl fmt::Display for ErrnoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Errno::from_raw(self.0))
+    }
+}
+
+/// An object that could not be destroyed, and why. The object is unharmed: it can be used, or destroyed again later.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct DestroyError<T> {
+    object: T,
+    error: Error,
+}
+
+impl<T> DestroyError<T> {
+    pub(crate) fn new(object: T, error: Error) -> Self {
+        Self { object, error }
+    }
+
+    /// Why it failed.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The object, and the error.
+    pub fn into_parts(self) -> (T, Error) {
+        (self.object, self.error)
+    }
+}
+
+impl<T> From<DestroyError<T>> for Error {
+    /// Drops the object.
+    fn from(refused: DestroyError<T>) -> Self {
+        refused.error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_operation_subject_and_errno() {
+        let error = Error::os("resolve the address", "10.0.0.9:7471 of id 3", Errno::ENODEV);
+        assert_eq!(
+            error.to_string(),
+            "cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)"
+        );
+        assert_eq!(error.errno(), libc::ENODEV);
+    }
+
+    #[test]
+    fn an_unknown_errno_is_kept() {
+        let error = Error::new("connect", "", ErrorKind::Os(4095));
+        assert_eq!(error.to_string(), "cannot connect: errno 4095");
+        assert_eq!(error.errno(), 4095);
+    }
+
+    #[test]
+    fn goes_into_io_error_whole() {
+        let error = Error::os("listen", "id 1", Errno::EADDRINUSE);
+        let io = std::io::Error::from(error);
+        assert_eq!(io.kind(), std::io::ErrorKind::AddrInUse);
+        assert!(io.to_string().contains("cannot listen id 1"));
+    }
+}

@@ -1,0 +1,191 @@
+//! The data path of each driver: how its queues are made, posted to, polled and armed.
+//!
+//! The provider is chosen once, when a context is opened. A driver is one folder here and one variant of each enum.
+//!
+//! # Safety
+//!
+//! Rings are memory that the kernel shares and may change at any time: indices are read and written as atomics, elements copied by raw
+//! pointers, and no reference to an element is made. Nothing that the kernel stores there is trusted to be in range.
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+mod rxe;
+
+use std::borrow::Cow;
+use std::os::fd::OwnedFd;
+
+use verbs_abi::{
+    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
+    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+};
+
+use crate::device::{Device, DriverId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
+use crate::verbs::{Completion, Context, QpState, ReceiveRequest, SendRequest};
+
+/// Which driver's data path a context has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Provider {
+    /// Software RoCE.
+    Rxe,
+    /// A driver whose rings this crate does not know. The control path works.
+    Unknown(Option<DriverId>),
+}
+
+/// Why a request was not posted. Nothing of it was.
+#[derive(Debug)]
+pub(crate) enum PostError {
+    /// The queue holds this many already.
+    Full(u32),
+    /// The queue cannot hold the request.
+    Invalid(Cow<'static, str>),
+    /// What the kernel shares is out of order.
+    Malformed(&'static str),
+    /// The doorbell was refused.
+    Refused(Refused),
+}
+
+impl Provider {
+    /// The provider of `device`.
+    pub(crate) fn of(device: &Device) -> Self {
+        match device.driver() {
+            Some(DriverId::RDMA_DRIVER_RXE) => Self::Rxe,
+            driver => Self::Unknown(driver),
+        }
+    }
+
+    /// Makes `file` a context; the descriptor of its asynchronous events.
+    pub(crate) fn get_context(self, file: &UverbsFile) -> Result<OwnedFd, Refused> {
+        let (async_events, ()) = file.get_context::<()>()?;
+        Ok(async_events)
+    }
+
+    /// Registers memory.
+    pub(crate) fn register_memory(
+        self,
+        context: &Context,
+        request: ib_uverbs_reg_mr,
+    ) -> Result<ib_uverbs_reg_mr_resp> {
+        let bytes = request.length.get();
+        context.command("register", &format!("{bytes} bytes of memory"), request)
+    }
+
+    /// Makes a completion queue.
+    pub(crate) fn create_cq(
+        self,
+        context: &Context,
+        request: ib_uverbs_create_cq,
+    ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
+        match self {
+            Self::Rxe => {
+                let (response, ring) = rxe::create_cq(context, request)?;
+                Ok((response, CompletionRing::Rxe(ring)))
+            }
+            Self::Unknown(driver) => Err(unsupported("create a completion queue", context, driver)),
+        }
+    }
+
+    /// Makes a queue pair with queues of its own.
+    pub(crate) fn create_qp(
+        self,
+        context: &Context,
+        request: ib_uverbs_create_qp,
+    ) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
+        match self {
+            Self::Rxe => {
+                let (response, send, receive) = rxe::create_qp(context, request)?;
+                Ok((response, SendRing::Rxe(send), ReceiveRing::Rxe(receive)))
+            }
+            Self::Unknown(driver) => Err(unsupported("create a queue pair", context, driver)),
+        }
+    }
+}
+
+#[cold]
+fn unsupported(operation: &'static str, context: &Context, driver: Option<DriverId>) -> Error {
+    let driver = driver.map_or_else(|| "unknown".to_owned(), |driver| driver.to_string());
+    let what = format!("the rings of driver {driver}");
+    let name = context.device().name().to_owned();
+    Error::new(operation, format!("on {name}"), ErrorKind::Unsupported(what.into()))
+}
+
+/// The program's end of a completion queue.
+#[derive(Debug)]
+pub(crate) enum CompletionRing {
+    Rxe(rxe::CompletionRing),
+}
+
+impl CompletionRing {
+    /// Takes completions off the ring; how many. Fails with what is wrong with the ring.
+    #[inline]
+    pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
+        match self {
+            Self::Rxe(ring) => ring.poll(into),
+        }
+    }
+
+    /// Arms the queue that the kernel knows as `handle`.
+    pub(crate) fn request_notify(
+        &self,
+        context: &Context,
+        handle: u32,
+        solicited_only: bool,
+    ) -> Result<()> {
+        match self {
+            Self::Rxe(_) => rxe::request_notify(context, handle, solicited_only),
+        }
+    }
+}
+
+/// The program's end of a send queue.
+#[derive(Debug)]
+pub(crate) enum SendRing {
+    Rxe(rxe::SendRing),
+}
+
+impl SendRing {
+    /// Posts `request` to the queue pair that the kernel knows as `handle`, in `state`, and rings.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
+    #[inline]
+    pub(crate) unsafe fn post(
+        &mut self,
+        context: &Context,
+        handle: u32,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        match self {
+            // SAFETY: the contract is the same.
+            Self::Rxe(ring) => unsafe { ring.post(context, handle, state, request) },
+        }
+    }
+}
+
+/// The program's end of a receive queue.
+#[derive(Debug)]
+pub(crate) enum ReceiveRing {
+    Rxe(rxe::ReceiveRing),
+}
+
+impl ReceiveRing {
+    /// Posts `request` to a queue pair in `state`.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
+    #[inline]
+    pub(crate) unsafe fn post(
+        &mut self,
+        state: QpState,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        match self {
+            // SAFETY: the contract is the same.
+            Self::Rxe(ring) => unsafe { ring.post(state, request) },
+        }
+    }
+}

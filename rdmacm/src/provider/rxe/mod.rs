@@ -1,0 +1,261 @@
+//! Software RoCE.
+//!
+//! Each queue is a [ring](queue) that the create command's response tells where to map. Sends and arming need a command as a doorbell; receives
+//! and polling need none. (`drivers/infiniband/sw/rxe`, uapi `rdma_user_rxe.h`.)
+//!
+//! # Safety
+//!
+//! See [`provider`](super). Unsafe are only the posts, which give memory to the device.
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+mod queue;
+
+use nix::errno::Errno;
+use verbs_abi::rxe::{
+    rxe_create_cq_resp, rxe_create_qp_resp, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr_rdma,
+};
+use verbs_abi::{
+    AlignedU64, ib_send_flags, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp,
+    ib_uverbs_create_qp_resp, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_post_send,
+    ib_uverbs_req_notify_cq, ib_uverbs_send_wr, ib_uverbs_wr_opcode,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use self::queue::Queue;
+use super::PostError;
+use crate::error::{Error, Result};
+use crate::verbs::{
+    Completion, Context, Payload, QpState, ReceiveRequest, SendOperation, SendRequest, Sge,
+};
+
+pub(super) fn create_cq(
+    context: &Context,
+    request: ib_uverbs_create_cq,
+) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
+    const WHAT: &str = "a completion queue";
+    let (response, driver): (_, rxe_create_cq_resp) =
+        context.driver_command("create", WHAT, request, &())?;
+    match Queue::map(context.file(), &driver.mi) {
+        Ok(queue) => Ok((response, CompletionRing { queue })),
+        Err(errno) => {
+            let request = ib_uverbs_destroy_cq {
+                response: AlignedU64::default(),
+                cq_handle: response.cq_handle,
+                reserved: 0,
+            };
+            let _ = context.file().command(request);
+            Err(unmappable(WHAT, errno))
+        }
+    }
+}
+
+pub(super) fn create_qp(
+    context: &Context,
+    request: ib_uverbs_create_qp,
+) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
+    const WHAT: &str = "a queue pair";
+    let (response, driver): (_, rxe_create_qp_resp) =
+        context.driver_command("create", WHAT, request, &())?;
+    let rings = Queue::map(context.file(), &driver.sq_mi)
+        .and_then(|send| Ok((send, Queue::map(context.file(), &driver.rq_mi)?)));
+    let (send, receive) = match rings {
+        Ok(rings) => rings,
+        Err(errno) => {
+            let request = ib_uverbs_destroy_qp {
+                response: AlignedU64::default(),
+                qp_handle: response.qp_handle,
+                reserved: 0,
+            };
+            let _ = context.file().command(request);
+            return Err(unmappable(WHAT, errno));
+        }
+    };
+    let send = SendRing {
+        queue: send,
+        max_sge: response.max_send_sge,
+        max_inline: response.max_inline_data,
+    };
+    let receive = ReceiveRing { queue: receive, max_sge: response.max_recv_sge };
+    Ok((response, send, receive))
+}
+
+fn unmappable(what: &'static str, errno: Errno) -> Error {
+    Error::os("map the ring of", what, errno)
+}
+
+/// Arms a completion queue. `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
+pub(super) fn request_notify(context: &Context, handle: u32, solicited_only: bool) -> Result<()> {
+    let request =
+        ib_uverbs_req_notify_cq { cq_handle: handle, solicited_only: u32::from(solicited_only) };
+    context.command("arm", "a completion queue", request)
+}
+
+/// The consumer's end of a completion queue. An element begins with the completion.
+#[derive(Debug)]
+pub(crate) struct CompletionRing {
+    queue: Queue,
+}
+
+impl CompletionRing {
+    #[inline]
+    pub(super) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
+        for (count, completion) in into.iter_mut().enumerate() {
+            let Some(slot) = self.queue.filled_slot()? else { return Ok(count) };
+            slot.read(completion.0.as_mut_bytes());
+            slot.pass_on();
+        }
+        Ok(into.len())
+    }
+}
+
+/// The producer's end of a send queue.
+#[derive(Debug)]
+pub(crate) struct SendRing {
+    queue: Queue,
+    max_sge: u32,
+    max_inline: u32,
+}
+
+/// Where the pieces of memory, or the inline bytes, stand in an element: behind what precedes them.
+const SEND_PAYLOAD: usize = size_of::<rxe_send_wqe>();
+const RECEIVE_PAYLOAD: usize = size_of::<rxe_recv_wqe>();
+
+impl SendRing {
+    /// Posts a request and rings: POST_SEND without requests.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
+    #[inline]
+    pub(super) unsafe fn post(
+        &mut self,
+        context: &Context,
+        handle: u32,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        // The doorbell would say so too, but only once the request stands in the ring for good.
+        if state.0 < QpState::IB_QPS_RTS.0 {
+            let reason = format!("the queue pair is in {state}, and sends need IB_QPS_RTS");
+            return Err(PostError::Invalid(reason.into()));
+        }
+        let element = self.element(request)?;
+        let slot = self.queue.free_slot().map_err(PostError::Malformed)?;
+        let Some(mut slot) = slot else { return Err(PostError::Full(self.queue.capacity())) };
+        slot.write(0, element.as_bytes());
+        match request.payload {
+            Payload::Gather(pieces) => slot.write(SEND_PAYLOAD, pieces.as_bytes()),
+            Payload::Inline(bytes) => slot.write(SEND_PAYLOAD, bytes),
+        }
+        slot.pass_on();
+        let doorbell = ib_uverbs_post_send {
+            response: AlignedU64::default(),
+            qp_handle: handle,
+            wr_count: 0,
+            sge_count: 0,
+            // The kernel refuses less, even where there are none.
+            wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
+        };
+        context.file().command(doorbell).map_err(PostError::Refused)?;
+        Ok(())
+    }
+
+    /// The element of `request`, less its payload. What only the kernel uses is zero, as it expects of a new request.
+    fn element(&self, request: &SendRequest<'_>) -> Result<rxe_send_wqe, PostError> {
+        let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
+        let (length, pieces) = match request.payload {
+            Payload::Gather(pieces) => (total(pieces)?, count(pieces, self.max_sge)?),
+            Payload::Inline(bytes) => {
+                if matches!(request.operation, SendOperation::Read { .. }) {
+                    return Err(PostError::Invalid("a read needs registered memory".into()));
+                }
+                flags |= ib_send_flags::IB_SEND_INLINE;
+                match u32::try_from(bytes.len()) {
+                    Ok(length) if length <= self.max_inline => (length, 0),
+                    _ => {
+                        let most = self.max_inline;
+                        let given = bytes.len();
+                        let reason = format!("{given} bytes inline where {most} are the most");
+                        return Err(PostError::Invalid(reason.into()));
+                    }
+                }
+            }
+        };
+        let (opcode, remote_addr, rkey) = match request.operation {
+            SendOperation::Send => (ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND, 0, 0),
+            SendOperation::Write { remote_addr, rkey } => {
+                (ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey)
+            }
+            SendOperation::Read { remote_addr, rkey } => {
+                (ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey)
+            }
+        };
+        let mut element = rxe_send_wqe::new_zeroed();
+        element.wr.wr_id = request.wr_id.into();
+        element.wr.opcode = opcode;
+        element.wr.send_flags = flags;
+        element.wr.wr =
+            rxe_send_wr_rdma { remote_addr: remote_addr.into(), rkey, reserved: 0 }.into();
+        element.iova = remote_addr.into();
+        element.dma.length = length;
+        element.dma.resid = length;
+        element.dma.num_sge = pieces;
+        Ok(element)
+    }
+}
+
+/// The producer's end of a receive queue.
+#[derive(Debug)]
+pub(crate) struct ReceiveRing {
+    queue: Queue,
+    max_sge: u32,
+}
+
+impl ReceiveRing {
+    /// Posts a request. The kernel looks when a message comes.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
+    #[inline]
+    pub(super) unsafe fn post(
+        &mut self,
+        state: QpState,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        if state == QpState::IB_QPS_RESET {
+            let reason = "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT";
+            return Err(PostError::Invalid(reason.into()));
+        }
+        let length = total(request.scatter)?;
+        let mut element = rxe_recv_wqe::new_zeroed();
+        element.wr_id = request.wr_id.into();
+        element.dma.length = length;
+        element.dma.resid = length;
+        element.dma.num_sge = count(request.scatter, self.max_sge)?;
+        let slot = self.queue.free_slot().map_err(PostError::Malformed)?;
+        let Some(mut slot) = slot else { return Err(PostError::Full(self.queue.capacity())) };
+        slot.write(0, element.as_bytes());
+        slot.write(RECEIVE_PAYLOAD, request.scatter.as_bytes());
+        slot.pass_on();
+        Ok(())
+    }
+}
+
+/// The length of all pieces together.
+fn total(pieces: &[Sge]) -> Result<u32, PostError> {
+    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    u32::try_from(sum).map_err(|_| PostError::Invalid(format!("a message of {sum} bytes").into()))
+}
+
+/// The number of pieces, if the queue takes as many.
+fn count(pieces: &[Sge], most: u32) -> Result<u32, PostError> {
+    match u32::try_from(pieces.len()) {
+        Ok(count) if count <= most => Ok(count),
+        _ => {
+            let given = pieces.len();
+            let reason = format!("{given} pieces of memory where {most} are the most");
+            Err(PostError::Invalid(reason.into()))
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Finding the object that the kernel means: what goes into `uid` and `user_handle` in place of a pointer.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+/// Names one object for the life of the process; never zero, and never given out twice.
+///
+/// An event carries the token of the id or completion queue that it belongs to, so that a program that keeps its objects
+/// in a map finds the one meant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(NonZeroU64);
+
+impl Token {
+    /// The token as the number that the kernel holds.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    fn new(index: u32, generation: u32) -> Self {
+        let number = (u64::from(generation) << 32) | (u64::from(index) + 1);
+        Self(NonZeroU64::new(number).expect("the low half is at least 1"))
+    }
+
+    fn index(number: u64) -> Option<usize> {
+        usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({self})")
+    }
+}
+
+impl fmt::Display for Token {
+    /// `7`, or `7.2` where the place is used for the third time.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.get() & 0xffff_ffff)?;
+        match self.0.get() >> 32 {
+            0 => Ok(()),
+            generation => write!(f, ".{generation}"),
+        }
+    }
+}
+
+/// The living objects of one kind, by token. A late event for a dead one finds nothing.
+pub(crate) struct Registry<T> {
+    slots: RwLock<Slots<T>>,
+}
+
+struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+struct Slot<T> {
+    generation: u32,
+    object: Weak<T>,
+}
+
+impl<T> Registry<T> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: RwLock::new(Slots { slots: Vec::new(), free: Vec::new() }) }
+    }
+
+    /// Reserves a token for an object that is yet to be made.
+    pub(crate) fn reserve(&self) -> Token {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let index = slots.free.pop().unwrap_or_else(|| {
+            slots.slots.push(Slot { generation: 0, object: Weak::new() });
+            u32::try_from(slots.slots.len() - 1).expect("fewer than 2^32 objects")
+        });
+        Token::new(index, slots.slots[index as usize].generation)
+    }
+
+    /// Makes `object` the one that `token`, reserved before, leads to.
+    pub(crate) fn set(&self, token: Token, object: &Arc<T>) {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let index = Token::index(token.get()).expect("a token has an index");
+        slots.slots[index].object = Arc::downgrade(object);
+    }
+
+    /// The object that the kernel's `number` leads to, if it lives.
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.slots.get(Token::index(number)?)?;
+        if u64::from(slot.generation) != number >> 32 {
+            return None;
+        }
+        slot.object.upgrade()
+    }
+
+    /// The same with the token that the number is.
+    pub(crate) fn get_with_token(&self, number: u64) -> Option<(Token, Arc<T>)> {
+        let object = self.get(number)?;
+        Some((Token(NonZeroU64::new(number)?), object))
+    }
+
+    /// The first living object that `wanted` accepts.
+    pub(crate) fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Arc<T>> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        slots.slots.iter().filter_map(|slot| slot.object.upgrade()).find(|object| wanted(object))
+    }
+
+    /// Makes `token` lead nowhere, for ever.
+    pub(crate) fn remove(&self, token: Token) {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let index = Token::index(token.get()).expect("a token has an index");
+        let slot = &mut slots.slots[index];
+        slot.object = Weak::new();
+        // A place whose generations are used up is retired, so that no token comes back.
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            slots.free.push(u32::try_from(index).expect("indices are 32 bits"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_leads_to_its_object_until_it_is_removed() {
+        let registry = Registry::new();
+        let token = registry.reserve();
+        assert!(registry.get(token.get()).is_none(), "nothing is there yet");
+        let object = Arc::new(5);
+        registry.set(token, &object);
+        assert_eq!(registry.get(token.get()).as_deref(), Some(&5));
+        registry.remove(token);
+        assert!(registry.get(token.get()).is_none());
+    }
+
+    #[test]
+    fn an_old_token_does_not_lead_to_the_next_object_in_its_place() {
+        let registry = Registry::new();
+        let old = registry.reserve();
+        registry.remove(old);
+        let new = registry.reserve();
+        let object = Arc::new(6);
+        registry.set(new, &object);
+        assert_ne!(old, new);
+        assert!(registry.get(old.get()).is_none());
+        assert_eq!(new.to_string(), "1.1");
+    }
+
+    #[test]
+    fn numbers_that_were_never_given_lead_nowhere() {
+        let registry = Registry::<u8>::new();
+        for number in [0, 1, u64::MAX, 0xffff_ffff, 1 << 32] {
+            assert!(registry.get(number).is_none(), "{number:#x}");
+        }
+    }
+}

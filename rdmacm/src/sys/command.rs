@@ -1,0 +1,119 @@
+//! What ucma and uverbs commands have in common: one `write` of a header and a request, and how it fails.
+//!
+//! # Safety
+//!
+//! [`write`] is `unsafe`: a command holds addresses.
+#![expect(unsafe_code, reason = "a command holds addresses that the kernel follows")]
+
+use std::borrow::Cow;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+
+use crate::error::{Error, ErrorKind, WrongProcess};
+
+/// Why a command had no success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The kernel's errno.
+    Os(Errno),
+    /// The file belongs to another process, or to other credentials.
+    WrongProcess(WrongProcess),
+}
+
+impl Refused {
+    /// The error of `operation` on `subject`.
+    pub(crate) fn during(
+        self,
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+    ) -> Error {
+        let kind = match self {
+            Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
+            Self::Os(Errno::EAGAIN) => ErrorKind::WouldBlock,
+            Self::Os(errno) => ErrorKind::Os(errno as i32),
+        };
+        Error::new(operation, subject, kind)
+    }
+}
+
+/// A header and a request, as one run of bytes: neither device node takes them in parts.
+pub(crate) struct Frame {
+    bytes: [u8; Self::CAPACITY],
+    length: usize,
+}
+
+impl Frame {
+    /// Above the longest command, which is `RDMA_USER_CM_CMD_WRITE_CM_EVENT` with 328 bytes.
+    pub(crate) const CAPACITY: usize = 384;
+
+    pub(crate) fn new(parts: &[&[u8]]) -> Self {
+        let mut frame = Self { bytes: [0; Self::CAPACITY], length: 0 };
+        for part in parts {
+            let end = frame.length + part.len();
+            frame.bytes[frame.length..end].copy_from_slice(part);
+            frame.length = end;
+        }
+        frame
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// Writes a command.
+///
+/// EACCES is the kernel's word for "other credentials opened this file", but not for that alone (binding a privileged port
+/// says it too), so it is asked again in a way that has no other meaning.
+///
+/// # Safety
+///
+/// Every address in `command` must be valid for what the kernel does with it while the call lasts: responses for writes of the
+/// length that the header gives, data for reads.
+pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
+    // SAFETY: the pointer and length are those of a slice; what the addresses in it must satisfy is this function's own
+    // contract.
+    let written = unsafe { libc::write(fd.as_raw_fd(), command.as_ptr().cast(), command.len()) };
+    match Errno::result(written) {
+        Ok(length) if usize::try_from(length) == Ok(command.len()) => Ok(()),
+        // As librdmacm has it: the kernel took a part of a command, which it never should.
+        Ok(_) => Err(Refused::Os(Errno::ENODATA)),
+        Err(Errno::EACCES) if !credentials_match(fd) => {
+            Err(Refused::WrongProcess(WrongProcess::Credentials))
+        }
+        Err(errno) => Err(Refused::Os(errno)),
+    }
+}
+
+/// Whether the kernel accepts commands on `fd` from this thread's credentials.
+///
+/// Both nodes look at the credentials first and at the length second, so a write that is too short to be a command tells the
+/// one from the other and does nothing.
+fn credentials_match(fd: BorrowedFd<'_>) -> bool {
+    nix::unistd::write(fd, &[0]) != Err(Errno::EACCES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_frame_is_the_parts_in_a_row() {
+        let frame = Frame::new(&[&[1, 2], &[], &[3]]);
+        assert_eq!(frame.as_bytes(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_short_write_is_enodata() {
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).expect("pipe");
+        let filler = vec![0; 65_536 - 4096];
+        nix::unistd::write(&writer, &filler).expect("fill the pipe but for a page");
+        // SAFETY: a pipe follows no addresses.
+        let written = unsafe { write(writer.as_fd(), &[0; 8192]) };
+        assert_eq!(written, Err(Refused::Os(Errno::ENODATA)));
+        drop(reader);
+    }
+}

@@ -1,0 +1,130 @@
+//! Which process this is: what tells a forked child from its parent, without a system call.
+//!
+//! The kernel refuses commands on a file that was opened before a fork, but it cannot keep a child from storing to the rings
+//! that it shares with its parent. So every object remembers the process that made it.
+//!
+//! # Safety
+//!
+//! One page is mapped for the life of the process and never unmapped; it is only ever accessed as one atomic.
+#![expect(unsafe_code, reason = "maps and reads the page that a fork wipes")]
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// A process, as distinct from the ones that it forked from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process(u64);
+
+/// The number last given to a process. A child inherits it, and continues from it.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+static MARK: OnceLock<Mark> = OnceLock::new();
+
+/// Where the number of the current process is kept.
+enum Mark {
+    /// In a page that the kernel fills with zeros in a forked child.
+    Page(NonNull<AtomicU64>),
+    /// Nowhere: the kernel has no such pages (before Linux 4.14), so the process id is asked for each time.
+    Pid,
+}
+
+// SAFETY: the page is accessed only as an atomic and never unmapped.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    fn new() -> Self {
+        let length = NonZeroUsize::new(4096).expect("4096 is not zero");
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a private anonymous mapping at an address of the kernel's choice replaces nothing.
+        let mapped = unsafe { mmap_anonymous(None, length, protection, MapFlags::MAP_PRIVATE) };
+        let Ok(page) = mapped else { return Self::Pid };
+        // SAFETY: the range is exactly the mapping made above, which holds zeros already.
+        let wiped = unsafe { madvise(page, length.get(), MmapAdvise::MADV_WIPEONFORK) };
+        if wiped.is_err() {
+            // SAFETY: the mapping was made above, and nothing refers to it.
+            let _ = unsafe { munmap(page, length.get()) };
+            return Self::Pid;
+        }
+        Self::Page(page.cast())
+    }
+}
+
+impl Process {
+    /// The process that is running now.
+    #[inline]
+    pub(crate) fn current() -> Self {
+        match MARK.get_or_init(Mark::new) {
+            Mark::Page(page) => {
+                // SAFETY: the page is mapped readable and writable for the life of the process, page-aligned, zero
+                // initialised, and accessed only as this atomic.
+                let number = unsafe { page.as_ref() };
+                match number.load(Ordering::Relaxed) {
+                    0 => Self::first_seen(number),
+                    known => Self(known),
+                }
+            }
+            Mark::Pid => Self(u64::from(std::process::id())),
+        }
+    }
+
+    /// Whether this is the process that is running now.
+    #[inline]
+    pub(crate) fn is_current(self) -> bool {
+        self == Self::current()
+    }
+
+    /// Gives the running process a number that none of its ancestors had.
+    #[cold]
+    fn first_seen(number: &AtomicU64) -> Self {
+        let fresh = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        match number.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Self(fresh),
+            Err(other_thread) => Self(other_thread),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
+    /// Runs `check` in a forked child and returns what it said.
+    fn in_child(check: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child only runs `check`, which neither allocates nor takes locks, and leaves by `_exit`.
+        match unsafe { fork() }.expect("fork") {
+            ForkResult::Child => {
+                let code = i32::from(!check());
+                // SAFETY: `_exit` has no preconditions.
+                unsafe { libc::_exit(code) }
+            }
+            ForkResult::Parent { child } => {
+                matches!(waitpid(child, None), Ok(WaitStatus::Exited(_, 0)))
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_is_another_process_and_its_parent_is_not() {
+        let parent = Process::current();
+        assert!(in_child(|| !parent.is_current() && Process::current().is_current()));
+        assert!(parent.is_current());
+    }
+
+    #[test]
+    fn a_grandchild_differs_from_both() {
+        let parent = Process::current();
+        assert!(in_child(|| {
+            let child = Process::current();
+            in_child(|| !parent.is_current() && !child.is_current())
+        }));
+    }
+}

@@ -1,0 +1,139 @@
+//! Queue pair states: which steps a connection takes, as a pure plan, and the one function that carries a plan out.
+//!
+//! A plan says which states, in which order, and where the attributes come from. It knows nothing of the kernel and can be read and
+//! tested alone.
+
+use verbs_abi::ib_uverbs_qp_attr;
+use zerocopy::FromZeros;
+
+use crate::device::Transport;
+use crate::error::Result;
+use crate::verbs::{QpState, QueuePair};
+
+/// One step of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// The state to go to.
+    pub(crate) state: QpState,
+    /// Where the attributes come from.
+    pub(crate) attributes: Attributes,
+}
+
+/// Where a step's attributes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attributes {
+    /// From the connection manager, which knows path, sequence numbers and peer, with these in place of its own.
+    Asked {
+        /// RDMA reads and atomics that the peer may have outstanding here.
+        responder_resources: Option<u8>,
+        /// RDMA reads and atomics outstanding towards the peer.
+        initiator_depth: Option<u8>,
+    },
+    /// The state is all there is.
+    StateOnly,
+}
+
+impl Attributes {
+    const ASKED: Self = Self::Asked { responder_resources: None, initiator_depth: None };
+}
+
+/// A new queue pair: INIT, so that receives can be posted.
+pub(crate) fn created() -> [Step; 1] {
+    [Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED }]
+}
+
+/// The peer is known: ready to receive, then to send.
+///
+/// INIT comes once more: only now does the connection manager know what the peer may do, and the first time the access flags were
+/// empty.
+pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option<u8>) -> [Step; 3] {
+    let receive = Attributes::Asked { responder_resources, initiator_depth: None };
+    let send = Attributes::Asked { responder_resources: None, initiator_depth };
+    [
+        Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED },
+        Step { state: QpState::IB_QPS_RTR, attributes: receive },
+        Step { state: QpState::IB_QPS_RTS, attributes: send },
+    ]
+}
+
+/// No connection will come of it: what is posted completes with a flush error.
+pub(crate) fn failed() -> [Step; 1] {
+    [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
+}
+
+/// The connection ends: on iWARP the queue pair drains what was sent and the kernel does the rest, elsewhere it flushes.
+pub(crate) fn disconnecting(transport: Transport) -> [Step; 1] {
+    match transport {
+        Transport::Iwarp => {
+            [Step { state: QpState::IB_QPS_SQD, attributes: Attributes::StateOnly }]
+        }
+        _ => failed(),
+    }
+}
+
+/// Takes `qp` through `steps`; `ask` is the connection manager's INIT_QP_ATTR.
+pub(crate) fn carry_out(
+    steps: &[Step],
+    qp: &QueuePair,
+    ask: impl Fn(QpState) -> Result<ib_uverbs_qp_attr>,
+) -> Result<()> {
+    for step in steps {
+        let attributes = match step.attributes {
+            Attributes::StateOnly => state_only(step.state),
+            Attributes::Asked { responder_resources, initiator_depth } => {
+                let mut attributes = ask(step.state)?;
+                if let Some(depth) = responder_resources {
+                    attributes.max_dest_rd_atomic = depth;
+                }
+                if let Some(depth) = initiator_depth {
+                    attributes.max_rd_atomic = depth;
+                }
+                attributes
+            }
+        };
+        qp.modify(&attributes)?;
+    }
+    Ok(())
+}
+
+fn state_only(state: QpState) -> ib_uverbs_qp_attr {
+    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
+    attributes.qp_attr_mask = verbs_abi::ib_qp_attr_mask::IB_QP_STATE.bits();
+    attributes.qp_state = u32::from(state.0);
+    attributes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(steps: &[Step]) -> Vec<QpState> {
+        steps.iter().map(|step| step.state).collect()
+    }
+
+    #[test]
+    fn a_connection_goes_through_init_rtr_rts() {
+        assert_eq!(states(&created()), [QpState::IB_QPS_INIT]);
+        assert_eq!(
+            states(&connected(None, None)),
+            [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]
+        );
+    }
+
+    #[test]
+    fn depths_go_to_the_step_that_takes_them() {
+        let steps = connected(Some(3), Some(5));
+        assert_eq!(steps[0].attributes, Attributes::ASKED);
+        let receive = Attributes::Asked { responder_resources: Some(3), initiator_depth: None };
+        assert_eq!(steps[1].attributes, receive);
+        let send = Attributes::Asked { responder_resources: None, initiator_depth: Some(5) };
+        assert_eq!(steps[2].attributes, send);
+    }
+
+    #[test]
+    fn iwarp_drains_and_the_others_flush() {
+        assert_eq!(states(&disconnecting(Transport::Iwarp)), [QpState::IB_QPS_SQD]);
+        assert_eq!(states(&disconnecting(Transport::InfiniBand)), [QpState::IB_QPS_ERR]);
+        assert_eq!(failed()[0].attributes, Attributes::StateOnly);
+    }
+}

@@ -1,0 +1,399 @@
+//! Completion queues, completions, and the channel that wakes who waits for them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use verbs_abi::{
+    AlignedU64, ib_uverbs_comp_event_desc, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc,
+    ib_wc_flags,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::context::Context;
+use super::{WcOpcode, WcStatus};
+use crate::acks::{Acks, Unacknowledged};
+use crate::error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
+use crate::provider::CompletionRing;
+use crate::registry::{Registry, Token};
+use crate::sys::command::Refused;
+use crate::sys::poll::set_nonblocking;
+
+/// The event counts of the process's living completion queues, by the number that the kernel knows each queue by.
+static CQS: Registry<Acks> = Registry::new();
+
+/// What became of a work request.
+#[doc(alias = "ibv_wc")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Completion(pub(crate) ib_uverbs_wc);
+
+impl Default for Completion {
+    /// An empty place for [`CompletionQueue::poll`] to fill.
+    fn default() -> Self {
+        Self(ib_uverbs_wc::new_zeroed())
+    }
+}
+
+impl Completion {
+    /// That of the request.
+    pub fn wr_id(&self) -> u64 {
+        self.0.wr_id.get()
+    }
+
+    /// How it went. On failure only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and [`vendor_err`](Self::vendor_err) mean
+    /// anything.
+    pub fn status(&self) -> WcStatus {
+        self.0.status
+    }
+
+    /// Whether it went well.
+    pub fn is_success(&self) -> bool {
+        self.0.status == WcStatus::IB_WC_SUCCESS
+    }
+
+    /// What the request was.
+    pub fn opcode(&self) -> WcOpcode {
+        self.0.opcode
+    }
+
+    /// Bytes received, or read.
+    pub fn byte_len(&self) -> u32 {
+        self.0.byte_len
+    }
+
+    /// The local queue pair.
+    pub fn qp_num(&self) -> u32 {
+        self.0.qp_num
+    }
+
+    /// The vendor's word on a failure.
+    pub fn vendor_err(&self) -> u32 {
+        self.0.vendor_err
+    }
+
+    /// What else the completion says.
+    pub fn flags(&self) -> ib_wc_flags {
+        self.0.wc_flags
+    }
+}
+
+/// Where the completions of queue pairs arrive.
+///
+/// A clone is the same queue. It lives while a clone of it or a queue pair on it does.
+#[doc(alias = "ibv_cq")]
+#[derive(Debug, Clone)]
+pub struct CompletionQueue {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    context: Context,
+    token: Token,
+    handle: u32,
+    capacity: u32,
+    channel: Option<CompletionChannel>,
+    ring: Mutex<CompletionRing>,
+    acks: Arc<Acks>,
+    destroyed: bool,
+}
+
+impl CompletionQueue {
+    /// Makes a completion queue for at least `capacity` completions, whose events go to `channel`.
+    ///
+    /// `IB_USER_VERBS_CMD_CREATE_CQ`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a capacity of zero or above the device's; ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not
+    /// known; [`ErrorKind::Invalid`] where `channel` is of another device.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn new(
+        context: &Context,
+        capacity: u32,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<Self> {
+        if channel.is_some_and(|channel| channel.inner.context != *context) {
+            let reason = "the completion channel is of another device";
+            return Err(Error::invalid("create", "a completion queue", reason));
+        }
+        let token = CQS.reserve();
+        let request = ib_uverbs_create_cq {
+            response: AlignedU64::default(),
+            user_handle: token.get().into(),
+            cqe: capacity,
+            comp_vector: 0,
+            comp_channel: channel.map_or(-1, CompletionChannel::raw),
+            reserved: 0,
+        };
+        let made = context.provider().create_cq(context, request);
+        let (response, ring) = made.inspect_err(|_| CQS.remove(token))?;
+        let acks = Arc::default();
+        CQS.set(token, &acks);
+        let inner = Inner {
+            context: context.clone(),
+            token,
+            handle: response.cq_handle,
+            capacity: response.cqe,
+            channel: channel.cloned(),
+            ring: Mutex::new(ring),
+            acks,
+            destroyed: false,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What names this queue in [events](CompletionEvent::token).
+    pub fn token(&self) -> Token {
+        self.inner.token
+    }
+
+    /// The context that it was made in.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// How many completions it has room for.
+    pub fn capacity(&self) -> u32 {
+        self.inner.capacity
+    }
+
+    pub(crate) fn handle(&self) -> u32 {
+        self.inner.handle
+    }
+
+    /// Takes completions off the queue into `into`, as many as there are and as fit; returns how many.
+    ///
+    /// No system call.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares is out of order.
+    #[doc(alias = "ibv_poll_cq")]
+    pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        if !self.inner.context.file().belongs_here() {
+            let refused = Refused::WrongProcess(WrongProcess::Forked);
+            return Err(refused.during("poll", self.inner.subject()));
+        }
+        let mut ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.poll(into).map_err(|what| Error::malformed("poll", self.inner.subject(), what))
+    }
+
+    /// Asks for one event on the channel when the next completion comes; with `solicited_only` when the next one comes that its
+    /// sender marked as solicited, or that failed.
+    ///
+    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`. Completions that are on the queue already raise no event: poll again after arming, before
+    /// sleeping.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
+        let ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.request_notify(&self.inner.context, self.inner.handle, solicited_only)
+    }
+
+    /// Takes completions off the queue into `into`, and sleeps while there are none.
+    ///
+    /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there is something. For a channel that
+    /// serves no other queue: another queue's events would be lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the queue has no channel or `into` no place; EINTR, with nothing lost; those of
+    /// [`poll`](Self::poll) and [`request_notify`](Self::request_notify).
+    #[doc(alias = "rdma_get_send_comp")]
+    #[doc(alias = "rdma_get_recv_comp")]
+    pub fn wait(&self, into: &mut [Completion]) -> Result<usize> {
+        const OPERATION: &str = "wait for";
+        let Some(channel) = &self.inner.channel else {
+            let reason = "it has no completion channel";
+            return Err(Error::invalid(OPERATION, self.inner.subject(), reason));
+        };
+        if into.is_empty() {
+            let reason = "there is no place for a completion";
+            return Err(Error::invalid(OPERATION, self.inner.subject(), reason));
+        }
+        loop {
+            let count = self.poll(into)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            self.request_notify(false)?;
+            let count = self.poll(into)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            drop(channel.get_event()?);
+        }
+    }
+
+    /// Destroys the queue and waits until its events are acknowledged.
+    ///
+    /// `IB_USER_VERBS_CMD_DESTROY_CQ`.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY while clones of it or queue pairs on it live; [`ErrorKind::WouldDeadlock`] where an event that this thread received is still
+    /// out. The queue comes back with the error.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        const OPERATION: &str = "destroy";
+        let subject = self.inner.subject();
+        if self.inner.acks.held_by_this_thread() {
+            let kind = ErrorKind::WouldDeadlock("it holds an event of the queue; drop it first");
+            return Err(DestroyError::new(self, Error::new(OPERATION, subject, kind)));
+        }
+        let mut inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner,
+            Err(inner) => {
+                let error = Error::os(OPERATION, subject, Errno::EBUSY);
+                return Err(DestroyError::new(Self { inner }, error));
+            }
+        };
+        match inner.destroy() {
+            Ok(reported) => {
+                inner.destroyed = true;
+                inner.acks.wait(reported);
+                CQS.remove(inner.token);
+                Ok(())
+            }
+            Err(refused) => {
+                let error = inner.context.refused(OPERATION, "a completion queue", refused);
+                Err(DestroyError::new(Self { inner: Arc::new(inner) }, error))
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn subject(&self) -> String {
+        format!("completion queue {} on {}", self.token, self.context.device().name())
+    }
+
+    /// The kernel's count of the events that it reported for the queue.
+    fn destroy(&self) -> Result<u32, Refused> {
+        let request = ib_uverbs_destroy_cq {
+            response: AlignedU64::default(),
+            cq_handle: self.handle,
+            reserved: 0,
+        };
+        self.context.file().command(request).map(|response| response.comp_events_reported)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.destroyed && self.context.file().belongs_here() {
+            CQS.remove(self.token);
+            // What it could be busy with is gone: queue pairs hold it. A device that went takes it along.
+            let _ = self.destroy();
+        }
+    }
+}
+
+impl PartialEq for CompletionQueue {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for CompletionQueue {}
+
+/// Wakes who waits for completions: a descriptor that is readable when an armed queue has got one.
+///
+/// A clone is the same channel. Several queues of a device may share one.
+#[doc(alias = "ibv_comp_channel")]
+#[derive(Debug, Clone)]
+pub struct CompletionChannel {
+    inner: Arc<Channel>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    context: Context,
+    fd: OwnedFd,
+}
+
+impl CompletionChannel {
+    /// Makes a completion channel. `IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE where the process has no more descriptors; [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn new(context: &Context) -> Result<Self> {
+        let made = context.file().create_comp_channel();
+        let fd =
+            made.map_err(|refused| context.refused("create", "a completion channel", refused))?;
+        Ok(Self { inner: Arc::new(Channel { context: context.clone(), fd }) })
+    }
+
+    fn raw(&self) -> i32 {
+        self.inner.fd.as_raw_fd()
+    }
+
+    /// The next event; waits for one unless the descriptor is non-blocking.
+    ///
+    /// A `read` of the descriptor. Events of queues that no longer live are dropped here.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal came first, with nothing lost;
+    /// [`ErrorKind::WrongProcess`] after a fork; [`ErrorKind::DeviceGone`].
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn get_event(&self) -> Result<CompletionEvent> {
+        const OPERATION: &str = "read";
+        const WHAT: &str = "the completion channel";
+        let context = &self.inner.context;
+        loop {
+            if !context.file().belongs_here() {
+                let refused = Refused::WrongProcess(WrongProcess::Forked);
+                return Err(context.refused(OPERATION, WHAT, refused));
+            }
+            let mut event = ib_uverbs_comp_event_desc::new_zeroed();
+            let length = nix::unistd::read(&self.inner.fd, event.as_mut_bytes())
+                .map_err(|errno| context.refused(OPERATION, WHAT, Refused::Os(errno)))?;
+            if length != size_of_val(&event) {
+                let what = format!("{length} bytes where an event has {}", size_of_val(&event));
+                return Err(Error::malformed(OPERATION, WHAT, what));
+            }
+            if let Some((token, acks)) = CQS.get_with_token(event.cq_handle.get()) {
+                return Ok(CompletionEvent { token, _unacknowledged: acks.hand_out() });
+            }
+        }
+    }
+
+    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or wait again.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fcntl`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        set_nonblocking(self.as_fd(), nonblocking)
+            .map_err(|errno| Error::os("set the blocking mode of", "the completion channel", errno))
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd.as_fd()
+    }
+}
+
+/// A completion queue has got a completion after it was armed. Dropping the event acknowledges it.
+#[doc(alias = "ibv_ack_cq_events")]
+#[derive(Debug)]
+pub struct CompletionEvent {
+    token: Token,
+    _unacknowledged: Unacknowledged,
+}
+
+impl CompletionEvent {
+    /// The queue, see [`CompletionQueue::token`].
+    pub fn token(&self) -> Token {
+        self.token
+    }
+}

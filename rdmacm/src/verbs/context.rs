@@ -1,0 +1,221 @@
+//! Opened devices.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use nix::errno::Errno;
+use verbs_abi::{
+    AlignedU64, Command, ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_query_port,
+    ib_uverbs_query_port_resp,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::device::{self, Device, Guid, Transport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::provider::Provider;
+use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
+
+/// An opened device: one open `/dev/infiniband/uverbsN`.
+///
+/// A clone is the same context. The context closes when the last of its clones and of the objects made in it is gone.
+#[doc(alias = "ibv_context")]
+#[derive(Debug, Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: UverbsFile,
+    async_events: OwnedFd,
+    device: Device,
+    provider: Provider,
+    depths: OnceLock<DepthLimits>,
+}
+
+/// How many RDMA reads and atomics a queue pair of a device can have outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DepthLimits {
+    /// As the responder: `max_qp_rd_atom`.
+    pub responder_resources: u8,
+    /// As the initiator: `max_qp_init_rd_atom`.
+    pub initiator_depth: u8,
+}
+
+/// The contexts that ids share, one for each device that is in use.
+static SHARED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+
+impl Context {
+    /// Opens a device.
+    ///
+    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. A device whose driver's data path this crate does not know can be opened and asked; making completion
+    /// queues and queue pairs on it is [`ErrorKind::Unsupported`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed to the user; ENODEV where the device
+    /// went.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(device: &Device) -> Result<Self> {
+        const OPERATION: &str = "open the device";
+        let subject = || device.name().to_owned();
+        let Some(node) = device.uverbs() else {
+            let reason = "it has no verbs node; load the module: modprobe ib_uverbs";
+            let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
+            return Err(Error::new(OPERATION, subject(), kind));
+        };
+        let file = UverbsFile::open(&node.path(), node.device_number())?;
+        let provider = Provider::of(device);
+        let async_events =
+            provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
+        let device = device.clone();
+        let depths = OnceLock::new();
+        Ok(Self { inner: Arc::new(Inner { file, async_events, device, provider, depths }) })
+    }
+
+    /// The context that the process's ids of a device share: opened by the first, closed by the last.
+    pub(crate) fn shared(guid: Guid, index: u32) -> Result<Self> {
+        // Held while opening: two threads must not open a device twice.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|context| context.strong_count() > 0);
+        // A context of the parent stays in a forked child's list, and is of no use there.
+        let open = shared.iter().filter_map(Weak::upgrade).find(|inner| {
+            inner.device.node_guid() == Some(guid)
+                && inner.device.index().is_none_or(|known| known == index)
+                && inner.file.belongs_here()
+        });
+        if let Some(inner) = open {
+            return Ok(Self { inner });
+        }
+        let device = device::list()?.into_iter().find(|device| {
+            device.node_guid() == Some(guid) && device.index().is_none_or(|known| known == index)
+        });
+        let Some(device) = device else {
+            let subject = format!("with GUID {guid} and index {index}");
+            return Err(Error::os("find the device", subject, Errno::ENODEV));
+        };
+        let context = Self::open(&device)?;
+        shared.push(Arc::downgrade(&context.inner));
+        Ok(context)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Which protocol is under the verbs. A node that the kernel's connection manager does not serve counts as InfiniBand.
+    pub fn transport(&self) -> Transport {
+        self.inner.device.transport().unwrap_or(Transport::InfiniBand)
+    }
+
+    /// The device's attributes.
+    ///
+    /// `IB_USER_VERBS_CMD_QUERY_DEVICE`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_device")]
+    pub fn query_device(&self) -> Result<ib_uverbs_query_device_resp> {
+        let request = ib_uverbs_query_device { response: AlignedU64::default() };
+        self.command("query", "", request)
+    }
+
+    /// The attributes of port `port`, counted from 1.
+    ///
+    /// `IB_USER_VERBS_CMD_QUERY_PORT`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where there is no such port; [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_port")]
+    pub fn query_port(&self, port: u8) -> Result<ib_uverbs_query_port_resp> {
+        let request = ib_uverbs_query_port {
+            response: AlignedU64::default(),
+            port_num: port,
+            reserved: [0; 7],
+        };
+        self.command("query", "port", request)
+    }
+
+    /// What [`query_device`](Self::query_device) says of depths, asked once. A device that can do more than 255 is as good as one that
+    /// can do 254: the connection manager has a byte for it, and 255 in it means the maximum.
+    pub(crate) fn depth_limits(&self) -> Result<DepthLimits> {
+        if let Some(depths) = self.inner.depths.get() {
+            return Ok(*depths);
+        }
+        let answer = self.query_device()?;
+        let byte = |depth: u32| u8::try_from(depth.min(254)).expect("at most 254");
+        let depths = DepthLimits {
+            responder_resources: byte(answer.max_qp_rd_atom),
+            initiator_depth: byte(answer.max_qp_init_rd_atom),
+        };
+        Ok(*self.inner.depths.get_or_init(|| depths))
+    }
+
+    pub(crate) fn provider(&self) -> Provider {
+        self.inner.provider
+    }
+
+    pub(crate) fn file(&self) -> &UverbsFile {
+        &self.inner.file
+    }
+
+    /// Sends a command for `operation` on `what` of this device.
+    pub(crate) fn command<C: Command>(
+        &self,
+        operation: &'static str,
+        what: &str,
+        request: C,
+    ) -> Result<C::Response> {
+        self.driver_command::<C, (), ()>(operation, what, request, &())
+            .map(|(response, ())| response)
+    }
+
+    /// The same with the driver's parts.
+    pub(crate) fn driver_command<C, I, O>(
+        &self,
+        operation: &'static str,
+        what: &str,
+        request: C,
+        driver_request: &I,
+    ) -> Result<(C::Response, O)>
+    where
+        C: Command,
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        self.inner
+            .file
+            .driver_command(request, driver_request)
+            .map_err(|refused| self.refused(operation, what, refused))
+    }
+
+    /// The error of `operation` on `what` of this device.
+    pub(crate) fn refused(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
+        let name = self.inner.device.name();
+        let subject = if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") };
+        match refused {
+            // The kernel took the driver away from under the context.
+            Refused::Os(Errno::EIO | Errno::ENODEV) => {
+                Error::new(operation, subject, ErrorKind::DeviceGone(Errno::EIO as i32))
+            }
+            refused => refused.during(operation, subject),
+        }
+    }
+
+    /// The descriptor of the context's asynchronous events.
+    pub fn async_fd(&self) -> BorrowedFd<'_> {
+        self.inner.async_events.as_fd()
+    }
+}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Context {}

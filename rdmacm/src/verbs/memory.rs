@@ -1,0 +1,252 @@
+//! Registered memory.
+//!
+//! # Safety
+//!
+//! A device, and through it a peer, writes to registered memory behind the compiler's back. A region that owns its memory never makes
+//! a reference to it: safe access copies by raw pointers, and a slice is had only through an `unsafe` method whose caller vouches
+//! that nothing writes. The memory is unmapped only after the kernel has taken the registration back.
+#![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
+
+use std::mem::ManuallyDrop;
+use std::ops::{Bound, RangeBounds};
+use std::ptr::{self, NonNull};
+
+use verbs_abi::{AlignedU64, ib_uverbs_dereg_mr, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
+
+use super::AccessFlags;
+use super::pd::ProtectionDomain;
+use super::post::Sge;
+use crate::error::{Error, Result};
+use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
+
+/// Memory that a device may reach: its address range, and the keys that name it.
+///
+/// A region made with [`alloc`](Self::alloc) owns its memory; one made with [`register`](Self::register) lies over memory of the
+/// program's. Dropping it deregisters; where the kernel refuses that, memory that the region owns is leaked rather than
+/// given to somebody else while a device may write to it.
+#[doc(alias = "ibv_mr")]
+#[derive(Debug)]
+pub struct MemoryRegion {
+    pd: ProtectionDomain,
+    handle: u32,
+    lkey: u32,
+    rkey: u32,
+    start: NonNull<u8>,
+    length: usize,
+    memory: ManuallyDrop<Option<Mapping>>,
+}
+
+// SAFETY: the region's memory belongs to no thread; access to it is by copying under `&self` and `&mut self` as usual.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: `&self` only reads the memory.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers `length` bytes of fresh, zeroed, page-aligned memory.
+    ///
+    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a length of zero, and for rights that go with each other only (the peer's writing needs
+    /// local writing); ENOMEM where the memory cannot be had or pinned (`RLIMIT_MEMLOCK`).
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn alloc(pd: &ProtectionDomain, length: usize, access: AccessFlags) -> Result<Self> {
+        let memory = Mapping::private(length)
+            .map_err(|errno| Error::os("map", format!("{length} bytes of memory"), errno))?;
+        let start = memory.start();
+        let registered = register(pd, start, length, access)?;
+        Ok(Self::new(pd, registered, start, length, Some(memory)))
+    }
+
+    /// Registers memory of the program's.
+    ///
+    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
+    ///
+    /// # Safety
+    ///
+    /// - `start` is valid for reads, and where `access` lets anybody write for writes, of `length` bytes, until the region is dropped;
+    /// - while the region lives, what a device may write by `access` is not borrowed, and what it may read is not mutably
+    ///   borrowed, by Rust references, save where the program knows that no work request and no peer touches it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`alloc`](Self::alloc), and EFAULT.
+    pub unsafe fn register(
+        pd: &ProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        let registered = register(pd, start, length, access)?;
+        Ok(Self::new(pd, registered, start, length, None))
+    }
+
+    fn new(
+        pd: &ProtectionDomain,
+        registered: ib_uverbs_reg_mr_resp,
+        start: NonNull<u8>,
+        length: usize,
+        memory: Option<Mapping>,
+    ) -> Self {
+        Self {
+            pd: pd.clone(),
+            handle: registered.mr_handle,
+            lkey: registered.lkey,
+            rkey: registered.rkey,
+            start,
+            length,
+            memory: ManuallyDrop::new(memory),
+        }
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The key that local work requests name the region by.
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// The key that peers name the region by.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The address of the first byte: what a peer is told.
+    pub fn addr(&self) -> u64 {
+        u64::try_from(self.start.as_ptr().expose_provenance())
+            .expect("an address has at most 64 bits")
+    }
+
+    /// The first byte, for access that the program vouches for.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is nothing in it, which no region can be.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// A part of the region for a work request.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region, or longer than the 32 bits of an entry.
+    pub fn sge(&self, part: impl RangeBounds<usize>) -> Result<Sge> {
+        let first = match part.start_bound() {
+            Bound::Included(first) => Some(*first),
+            Bound::Excluded(before) => before.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let end = match part.end_bound() {
+            Bound::Included(last) => last.checked_add(1),
+            Bound::Excluded(end) => Some(*end),
+            Bound::Unbounded => Some(self.length),
+        };
+        let (Some(first), Some(end)) = (first, end) else {
+            return Err(self.outside("use", usize::MAX, 0));
+        };
+        let length = end.checked_sub(first).ok_or_else(|| self.outside("use", first, 0))?;
+        self.check("use", first, length)?;
+        let length = u32::try_from(length).map_err(|_| self.outside("use", first, length))?;
+        let offset = u64::try_from(first).expect("an offset has at most 64 bits");
+        Ok(Sge { addr: (self.addr() + offset).into(), length, lkey: self.lkey })
+    }
+
+    /// Copies bytes out of the region, from `offset` on.
+    ///
+    /// What a device writes meanwhile arrives in part or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.check("read", offset, into.len())?;
+        // SAFETY: `offset` is within the region, as was checked.
+        let from = unsafe { self.start.add(offset) };
+        // SAFETY: `from` is valid for reads of `into.len()` bytes: they are within the region, as was checked, which is readable
+        // while `self` lives; `into` is valid for writes by being a slice; bytes have no alignment; and the two do not
+        // overlap, as the region is never lent out as a slice to safe code.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes into the region, from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region.
+    pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check("write", offset, from.len())?;
+        // SAFETY: `offset` is within the region, as was checked.
+        let into = unsafe { self.start.add(offset) };
+        // SAFETY: `into` is valid for writes of `from.len()` bytes: they are within the region, as was checked, which is
+        // writable while `self` lives, and no other thread copies meanwhile, by `&mut self`; `from` is valid for reads by being a
+        // slice; bytes have no alignment; and the two do not overlap, as the region is never lent out as a slice to safe code.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    fn check(&self, operation: &'static str, offset: usize, length: usize) -> Result<()> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(()),
+            _ => Err(self.outside(operation, offset, length)),
+        }
+    }
+
+    fn outside(&self, operation: &'static str, offset: usize, length: usize) -> Error {
+        let subject = format!("{length} bytes at offset {offset} of a memory region");
+        Error::invalid(operation, subject, format!("the region has {} bytes", self.length))
+    }
+
+    fn deregister(&self) -> Result<(), Refused> {
+        let request = ib_uverbs_dereg_mr { mr_handle: self.handle };
+        self.pd.context().file().command(request)
+    }
+}
+
+/// Registers a range of addresses, under those very addresses.
+fn register(
+    pd: &ProtectionDomain,
+    start: NonNull<u8>,
+    length: usize,
+    access: AccessFlags,
+) -> Result<ib_uverbs_reg_mr_resp> {
+    let address: AlignedU64 = u64::try_from(start.as_ptr().expose_provenance())
+        .expect("an address has at most 64 bits")
+        .into();
+    let bytes = u64::try_from(length).expect("a length has at most 64 bits");
+    let request = ib_uverbs_reg_mr {
+        response: AlignedU64::default(),
+        start: address,
+        length: bytes.into(),
+        hca_va: address,
+        pd_handle: pd.handle(),
+        access_flags: access,
+    };
+    pd.context().provider().register_memory(pd.context(), request)
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        let here = self.pd.context().file().belongs_here();
+        let released = !here || self.deregister().is_ok();
+        // SAFETY: the field is taken once, here, and the region is gone after it.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        match memory {
+            // The device may still write to it.
+            Some(memory) if !released => memory.leak(),
+            memory => drop(memory),
+        }
+    }
+}

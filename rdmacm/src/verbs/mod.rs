@@ -1,0 +1,23 @@
+//! The verbs under a connection: devices' contexts, memory, queues, and the work that goes through them.
+//!
+//! Objects are handles: a clone is the same kernel object, children hold their parents, and the kernel's object is destroyed when the
+//! last handle goes, so no order of drops is wrong. After a fork they belong to the parent: every call of the child fails, and
+//! drops there do nothing.
+
+mod completion;
+mod context;
+mod memory;
+mod pd;
+mod post;
+mod queue_pair;
+
+pub use completion::{Completion, CompletionChannel, CompletionEvent, CompletionQueue};
+pub use context::{Context, DepthLimits};
+pub use memory::MemoryRegion;
+pub use pd::ProtectionDomain;
+pub use post::{Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
+pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
+pub use verbs_abi::{
+    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags, ib_uverbs_wc_opcode as WcOpcode,
+    ib_wc_status as WcStatus,
+};

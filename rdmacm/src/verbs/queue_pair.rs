@@ -1,0 +1,403 @@
+//! Queue pairs.
+//!
+//! # Safety
+//!
+//! Posting a request gives its memory to the device, hence `unsafe`, with the contract at the methods. Nothing else here is.
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use verbs_abi::{
+    AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_create_qp,
+    ib_uverbs_destroy_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
+    ib_uverbs_qp_type, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
+};
+
+use super::completion::CompletionQueue;
+use super::context::Context;
+use super::pd::ProtectionDomain;
+use super::post::{ReceiveRequest, SendRequest};
+use super::{AccessFlags, QpState};
+use crate::error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
+use crate::provider::{PostError, ReceiveRing, SendRing};
+use crate::sys::command::Refused;
+
+/// What a queue pair holds.
+#[doc(alias = "ibv_qp_cap")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuePairCaps {
+    /// Send requests that are posted and not yet completed.
+    pub max_send_wr: u32,
+    /// The same of receive requests.
+    pub max_recv_wr: u32,
+    /// Pieces of memory in a send request.
+    pub max_send_sge: u32,
+    /// Pieces of memory in a receive request.
+    pub max_recv_sge: u32,
+    /// Bytes that a send request carries in itself.
+    pub max_inline_data: u32,
+}
+
+impl Default for QueuePairCaps {
+    /// Sixteen requests each way, of one piece each, nothing inline.
+    fn default() -> Self {
+        Self {
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        }
+    }
+}
+
+/// What a new queue pair is to be.
+#[doc(alias = "ibv_qp_init_attr")]
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePairInit<'a> {
+    /// Where its sends complete.
+    pub send_cq: &'a CompletionQueue,
+    /// Where its receives complete.
+    pub recv_cq: &'a CompletionQueue,
+    /// What it must hold, at least.
+    pub caps: QueuePairCaps,
+    /// Every send makes a completion, whether it asks for one or not.
+    pub signal_all: bool,
+}
+
+/// A reliable connected queue pair.
+///
+/// A clone is the same queue pair. It lives while a clone of it or the id that it belongs to does.
+#[doc(alias = "ibv_qp")]
+#[derive(Debug, Clone)]
+pub struct QueuePair {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pd: ProtectionDomain,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    handle: u32,
+    number: u32,
+    caps: QueuePairCaps,
+    /// The state that the last successful modify asked for. A failing request may have moved the queue pair on to ERR.
+    state: AtomicU8,
+    send: Mutex<SendRing>,
+    receive: Mutex<ReceiveRing>,
+}
+
+impl QueuePair {
+    /// Makes a queue pair, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`.
+    ///
+    /// [`CmId::create_qp`](crate::cm::CmId::create_qp) makes one that goes with a connection.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for capabilities above the device's, ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not known;
+    /// [`ErrorKind::Invalid`] where the completion queues are of another device.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn new(pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<Self> {
+        let context = pd.context();
+        for cq in [init.send_cq, init.recv_cq] {
+            if cq.context() != context {
+                let reason = "a completion queue is of another device";
+                return Err(Error::invalid("create", "a queue pair", reason));
+            }
+        }
+        let request = ib_uverbs_create_qp {
+            response: AlignedU64::default(),
+            // Asynchronous events of queue pairs are not read yet; zero is no object's number.
+            user_handle: AlignedU64::default(),
+            pd_handle: pd.handle(),
+            send_cq_handle: init.send_cq.handle(),
+            recv_cq_handle: init.recv_cq.handle(),
+            srq_handle: 0,
+            max_send_wr: init.caps.max_send_wr,
+            max_recv_wr: init.caps.max_recv_wr,
+            max_send_sge: init.caps.max_send_sge,
+            max_recv_sge: init.caps.max_recv_sge,
+            max_inline_data: init.caps.max_inline_data,
+            sq_sig_all: u8::from(init.signal_all),
+            qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC,
+            is_srq: 0,
+            reserved: 0,
+        };
+        let (response, send, receive) = context.provider().create_qp(context, request)?;
+        let inner = Inner {
+            pd: pd.clone(),
+            send_cq: init.send_cq.clone(),
+            recv_cq: init.recv_cq.clone(),
+            handle: response.qp_handle,
+            number: response.qpn,
+            caps: QueuePairCaps {
+                max_send_wr: response.max_send_wr,
+                max_recv_wr: response.max_recv_wr,
+                max_send_sge: response.max_send_sge,
+                max_recv_sge: response.max_recv_sge,
+                max_inline_data: response.max_inline_data,
+            },
+            state: AtomicU8::new(QpState::IB_QPS_RESET.0),
+            send: Mutex::new(send),
+            receive: Mutex::new(receive),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The queue pair's number, 24 bits.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// What it holds: what was asked for, or more, as the kernel says.
+    pub fn caps(&self) -> QueuePairCaps {
+        self.inner.caps
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    /// Where its sends complete.
+    pub fn send_cq(&self) -> &CompletionQueue {
+        &self.inner.send_cq
+    }
+
+    /// Where its receives complete.
+    pub fn recv_cq(&self) -> &CompletionQueue {
+        &self.inner.recv_cq
+    }
+
+    /// Posts a send request.
+    ///
+    /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a doorbell. A completion follows if the
+    /// request is signalled or fails.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or the queue pair is destroyed, the
+    /// memory that a [`Payload::Gather`](super::Payload::Gather) names by its addresses and keys
+    /// - stays allocated and registered;
+    /// - is not written, and for a read neither written nor read, except in ways that cope with a device doing the same.
+    ///
+    /// A [`Payload::Inline`](super::Payload::Inline) asks for nothing. Memory of peers is what the rights that they granted protect.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold, or in a state before RTS. Nothing is posted then.
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    #[doc(alias = "ibv_post_send")]
+    pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
+        const OPERATION: &str = "post a send to";
+        self.check_process(OPERATION)?;
+        let mut ring = lock(&self.inner.send);
+        let (context, handle, state) = (self.context(), self.inner.handle, self.state());
+        // SAFETY: the contract of this function is that of the callee.
+        let posted = unsafe { ring.post(context, handle, state, request) };
+        posted.map_err(|error| self.refused(OPERATION, error))
+    }
+
+    /// Posts a receive request.
+    ///
+    /// Stores the request in the ring that the kernel shares; no system call. A completion follows with the message that the request
+    /// receives, or when the queue pair goes to ERR.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed, or the queue pair is destroyed, the memory that it names by its addresses and keys
+    /// - stays allocated and registered;
+    /// - is neither written nor read, except in ways that cope with a device writing to it.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold. Nothing is posted then.
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    #[doc(alias = "ibv_post_recv")]
+    pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        const OPERATION: &str = "post a receive to";
+        self.check_process(OPERATION)?;
+        let mut ring = lock(&self.inner.receive);
+        // SAFETY: the contract of this function is that of the callee.
+        let posted = unsafe { ring.post(self.state(), request) };
+        posted.map_err(|error| self.refused(OPERATION, error))
+    }
+
+    /// Changes the attributes that the mask in `attributes` names.
+    ///
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the mask above those are left out.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a state that does not follow on the present one, and for attributes that are missing or out of range.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
+        let state = QpState(byte(attributes.qp_state));
+        let mask = ib_qp_attr_mask::from_bits_retain(attributes.qp_attr_mask & PLAIN_ATTRIBUTES);
+        let request = ib_uverbs_modify_qp {
+            dest: destination(&attributes.ah_attr),
+            alt_dest: destination(&attributes.alt_ah_attr),
+            qp_handle: self.inner.handle,
+            attr_mask: mask,
+            qkey: attributes.qkey,
+            rq_psn: attributes.rq_psn,
+            sq_psn: attributes.sq_psn,
+            dest_qp_num: attributes.dest_qp_num,
+            qp_access_flags: AccessFlags::from_bits_retain(attributes.qp_access_flags),
+            pkey_index: attributes.pkey_index,
+            alt_pkey_index: attributes.alt_pkey_index,
+            qp_state: state,
+            cur_qp_state: QpState(byte(attributes.cur_qp_state)),
+            path_mtu: ib_mtu(byte(attributes.path_mtu)),
+            path_mig_state: ib_mig_state(byte(attributes.path_mig_state)),
+            en_sqd_async_notify: attributes.en_sqd_async_notify,
+            max_rd_atomic: attributes.max_rd_atomic,
+            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+            min_rnr_timer: attributes.min_rnr_timer,
+            port_num: attributes.port_num,
+            timeout: attributes.timeout,
+            retry_cnt: attributes.retry_cnt,
+            rnr_retry: attributes.rnr_retry,
+            alt_port_num: attributes.alt_port_num,
+            alt_timeout: attributes.alt_timeout,
+            reserved: [0; 2],
+        };
+        let modified = self.context().file().command(request);
+        if modified.is_ok() && mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
+            self.inner.state.store(state.0, Ordering::Release);
+        }
+        modified.map_err(|refused| {
+            let what = match mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
+                true => format!("queue pair {} to {state}", self.inner.number),
+                false => format!("queue pair {}", self.inner.number),
+            };
+            self.context().refused("modify", &what, refused)
+        })
+    }
+
+    /// The queue pair's state and attributes, as the kernel has them.
+    ///
+    /// `IB_USER_VERBS_CMD_QUERY_QP`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_qp")]
+    pub fn query(&self) -> Result<ib_uverbs_query_qp_resp> {
+        let request = ib_uverbs_query_qp {
+            response: AlignedU64::default(),
+            qp_handle: self.inner.handle,
+            attr_mask: ib_qp_attr_mask::from_bits_retain(PLAIN_ATTRIBUTES),
+        };
+        let what = format!("queue pair {}", self.inner.number);
+        self.context().command("query", &what, request)
+    }
+
+    /// Destroys the queue pair. `IB_USER_VERBS_CMD_DESTROY_QP`.
+    ///
+    /// What is posted makes no more completions, and the device lets go of its memory.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY, and the queue pair back, while clones of it live: the id that it belongs to holds one
+    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)).
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        let number = self.inner.number;
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => {
+                drop(inner);
+                Ok(())
+            }
+            Err(inner) => {
+                let error = Error::os("destroy", format!("queue pair {number}"), Errno::EBUSY);
+                Err(DestroyError::new(Self { inner }, error))
+            }
+        }
+    }
+
+    fn context(&self) -> &Context {
+        self.inner.pd.context()
+    }
+
+    fn state(&self) -> QpState {
+        QpState(self.inner.state.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn check_process(&self, operation: &'static str) -> Result<()> {
+        if self.context().file().belongs_here() {
+            return Ok(());
+        }
+        let refused = PostError::Refused(Refused::WrongProcess(WrongProcess::Forked));
+        Err(self.refused(operation, refused))
+    }
+
+    #[cold]
+    fn refused(&self, operation: &'static str, error: PostError) -> Error {
+        let subject = format!("queue pair {}", self.inner.number);
+        let invalid = |errno: Errno, reason: Cow<'static, str>| {
+            let kind = ErrorKind::Invalid { errno: errno as i32, reason };
+            Error::new(operation, subject.clone(), kind)
+        };
+        match error {
+            PostError::Full(most) => {
+                let reason = format!("the queue is full: {most} requests are outstanding");
+                invalid(Errno::ENOMEM, reason.into())
+            }
+            PostError::Invalid(reason) => invalid(Errno::EINVAL, reason),
+            PostError::Malformed(what) => Error::malformed(operation, subject, what),
+            PostError::Refused(refused) => self.context().refused(operation, &subject, refused),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let context = self.pd.context();
+        if context.file().belongs_here() {
+            // Nothing of the library's keeps a queue pair busy. A device that went takes it along.
+            let request = ib_uverbs_destroy_qp {
+                response: AlignedU64::default(),
+                qp_handle: self.handle,
+                reserved: 0,
+            };
+            let _ = context.file().command(request);
+        }
+    }
+}
+
+/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`. The connection manager of old kernels set bits above
+/// them for RoCE, which only kernel callers may.
+const PLAIN_ATTRIBUTES: u32 = (ib_qp_attr_mask::IB_QP_DEST_QPN.bits() << 1) - 1;
+
+/// An attribute that the connection manager reports in 32 bits and MODIFY_QP takes in 8.
+fn byte(attribute: u32) -> u8 {
+    u8::try_from(attribute).unwrap_or(u8::MAX)
+}
+
+/// An address as MODIFY_QP takes it.
+fn destination(address: &ib_uverbs_ah_attr) -> ib_uverbs_qp_dest {
+    ib_uverbs_qp_dest {
+        dgid: address.grh.dgid,
+        flow_label: address.grh.flow_label,
+        dlid: address.dlid,
+        reserved: 0,
+        sgid_index: address.grh.sgid_index,
+        hop_limit: address.grh.hop_limit,
+        traffic_class: address.grh.traffic_class,
+        sl: address.sl,
+        src_path_bits: address.src_path_bits,
+        static_rate: address.static_rate,
+        is_global: address.is_global,
+        port_num: address.port_num,
+    }
+}
+
+fn lock<T>(ring: &Mutex<T>) -> MutexGuard<'_, T> {
+    ring.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,343 @@
+//! A client of the kernel's RDMA netlink, `NETLINK_RDMA`, subsystem nldev.
+//!
+//! The kernel handles a request inside the `send` that brings it, and makes the next part of a dump inside the `recv` that
+//! takes the part before. An answer is there at once or never comes, so every receive is non-blocking and nothing here can
+//! hang.
+//!
+//! Source: `include/uapi/rdma/rdma_netlink.h`, `drivers/infiniband/core/{netlink,nldev}.c`.
+
+#[cfg(test)]
+pub(crate) mod fake;
+mod message;
+
+use std::borrow::Cow;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+};
+use verbs_abi::netlink as nl;
+
+use crate::error::{Error, ErrorKind};
+
+use message::{ATTRIBUTE_HEADER, Body, MESSAGE_HEADER, messages};
+
+pub(crate) use message::Attributes;
+
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_DUMP: u16 = 0x300;
+
+/// The kernel never makes a part of a dump longer than this.
+const BUFFER: usize = 32 * 1024;
+
+/// Why a request brought no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The kernel's errno.
+    Os(i32),
+    /// The answer does not follow the protocol.
+    Malformed(&'static str),
+}
+
+impl Failure {
+    /// The failure as the library's error.
+    pub(crate) fn error(
+        self,
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+    ) -> Error {
+        match self {
+            Self::Os(errno) => Error::new(operation, subject, ErrorKind::Os(errno)),
+            Self::Malformed(what) => Error::malformed(operation, subject, what),
+        }
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::Os(errno as i32)
+    }
+}
+
+/// A request: an nldev command and its attributes.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// The whole message; length, flags and sequence number are filled in when it is sent.
+    bytes: Vec<u8>,
+}
+
+impl Request {
+    /// A request for the `RDMA_NLDEV_CMD_*` command, without attributes.
+    pub(crate) fn new(command: u16) -> Self {
+        let mut bytes = vec![0; MESSAGE_HEADER];
+        let kind = nl::rdma_nl_get_type(nl::RDMA_NL_NLDEV, command);
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        Self { bytes }
+    }
+
+    /// Adds a number.
+    pub(crate) fn u32(self, kind: u16, value: u32) -> Self {
+        self.attribute(kind, &value.to_ne_bytes())
+    }
+
+    /// Adds a string of at most a few hundred bytes, and the NUL that the kernel wants at its end.
+    pub(crate) fn string(self, kind: u16, value: &str) -> Self {
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        let length = u16::try_from(ATTRIBUTE_HEADER + value.len())
+            .expect("callers bound the length of strings before they ask");
+        self.bytes.extend_from_slice(&length.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(value);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        self
+    }
+
+    fn finish(mut self, flags: u16, sequence: u32) -> Vec<u8> {
+        let length = u32::try_from(self.bytes.len()).expect("a request is a few hundred bytes");
+        self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        self.bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+        self.bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.bytes
+    }
+}
+
+/// A socket to the kernel's RDMA netlink.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket. The kernel loads ib_core for it; EPROTONOSUPPORT where there is none.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let fd = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRDMA,
+        )?;
+        Ok(Self::over(fd))
+    }
+
+    fn over(fd: OwnedFd) -> Self {
+        Self { fd, sequence: 0, buffer: vec![0; BUFFER] }
+    }
+
+    /// Asks for one thing. `read` makes it out of the answer, or finds that an attribute is missing.
+    pub(crate) fn get<T>(
+        &mut self,
+        request: Request,
+        read: impl Fn(Attributes<'_>) -> Option<T>,
+    ) -> Result<T, Failure> {
+        self.exchange(request, 0, |body| match body {
+            Body::Answer(attributes) => read(attributes).ok_or(MISSING).map(Some),
+            Body::Acknowledged | Body::Done => Err(Failure::Malformed("an end without an answer")),
+        })
+    }
+
+    /// Asks for a list, which the kernel sends in parts. `read` as for [`get`](Self::get), for each member.
+    pub(crate) fn dump<T>(
+        &mut self,
+        request: Request,
+        read: impl Fn(Attributes<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut list = Vec::new();
+        self.exchange(request, NLM_F_DUMP, |body| match body {
+            Body::Answer(attributes) => {
+                list.push(read(attributes).ok_or(MISSING)?);
+                Ok(None)
+            }
+            Body::Done => Ok(Some(())),
+            Body::Acknowledged => Err(Failure::Malformed("an acknowledgement within a list")),
+        })?;
+        Ok(list)
+    }
+
+    /// Orders something that has no answer but its success.
+    pub(crate) fn command(&mut self, request: Request) -> Result<(), Failure> {
+        self.exchange(request, NLM_F_ACK, |body| match body {
+            Body::Acknowledged => Ok(Some(())),
+            Body::Answer(_) | Body::Done => Err(Failure::Malformed("no acknowledgement")),
+        })
+    }
+
+    /// Sends a request and shows each part of its answer to `each`, until that has what it wants.
+    fn exchange<T>(
+        &mut self,
+        request: Request,
+        flags: u16,
+        mut each: impl FnMut(Body<'_>) -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = request.finish(flags, self.sequence);
+        retry(|| send(self.fd.as_raw_fd(), &bytes, MsgFlags::empty()))?;
+        loop {
+            let length = self.receive()?;
+            for message in messages(&self.buffer[..length]) {
+                let message = message?;
+                // What an exchange that failed half way has left behind.
+                if message.sequence != self.sequence {
+                    continue;
+                }
+                let Some(body) = message.body()? else { continue };
+                if let Some(value) = each(body)? {
+                    return Ok(value);
+                }
+            }
+        }
+    }
+
+    /// Receives one datagram into the buffer. Only the kernel and privileged processes can send to such a socket.
+    fn receive(&mut self) -> Result<usize, Failure> {
+        // With MSG_TRUNC the length is that of the datagram, also where the buffer is shorter.
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+        match retry(|| recv(self.fd.as_raw_fd(), &mut self.buffer, flags)) {
+            Ok(0) => Err(Failure::Malformed("the answer is empty")),
+            Ok(length) if length > self.buffer.len() => {
+                Err(Failure::Malformed("the answer is longer than the buffer"))
+            }
+            Ok(length) => Ok(length),
+            Err(Errno::EAGAIN) => Err(Failure::Malformed("there is no answer")),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+const MISSING: Failure = Failure::Malformed("an attribute is missing from the answer");
+
+fn retry<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::{acknowledgement, done, error, kernel, message};
+    use super::*;
+
+    const DEVICE: u16 = 0x1401;
+    const INDEX: u16 = nl::RDMA_NLDEV_ATTR_DEV_INDEX;
+
+    /// A DEV_INDEX attribute.
+    fn index(value: u32) -> Vec<u8> {
+        Request::new(0).u32(INDEX, value).bytes.split_off(MESSAGE_HEADER)
+    }
+
+    fn request() -> Request {
+        Request::new(nl::RDMA_NLDEV_CMD_GET)
+    }
+
+    fn get(socket: &mut Socket) -> Result<u32, Failure> {
+        socket.get(request(), |answer| answer.u32(INDEX))
+    }
+
+    fn dump(socket: &mut Socket) -> Result<Vec<u32>, Failure> {
+        socket.dump(request(), |answer| answer.u32(INDEX))
+    }
+
+    fn is_malformed<T: std::fmt::Debug>(result: &Result<T, Failure>) -> bool {
+        matches!(result, Err(Failure::Malformed(_)))
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_request_is_header_and_padded_attributes() {
+        let request = Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV)
+            .u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, 7)
+            .string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
+        // As strace shows the same request of the C library.
+        let expected = fake::hex(
+            "24000000            | length
+             0f14                | RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, GET_CHARDEV)
+             0100                | NLM_F_REQUEST
+             02000000 00000000   | sequence, port
+             0800 0100 07000000  | DEV_INDEX
+             0b00 4500 757665726273 00 00  | CHARDEV_TYPE, NUL, padding",
+        );
+        assert_eq!(request.finish(0, 2), expected);
+    }
+
+    #[test]
+    fn flags_of_the_three_forms() {
+        let (mut socket, kernel) =
+            kernel(&[message(DEVICE, 1, &index(3)), done(2, 0), acknowledgement(3)]);
+        assert_eq!(get(&mut socket), Ok(3));
+        assert_eq!(dump(&mut socket), Ok(vec![]));
+        assert_eq!(socket.command(request()), Ok(()));
+        let flags = kernel.requests().into_iter().map(|sent| [sent[6], sent[7]]);
+        assert!(flags.eq([1u16, 0x301, 5].map(u16::to_ne_bytes)));
+    }
+
+    #[test]
+    fn an_errno_is_the_answer() {
+        let errors = [error(1, -libc::EPERM), error(2, -4000), error(3, -17), done(4, -22)];
+        let (mut socket, _kernel) = kernel(&errors);
+        assert_eq!(get(&mut socket), Err(Failure::Os(libc::EPERM)));
+        assert_eq!(dump(&mut socket), Err(Failure::Os(4000)));
+        assert_eq!(socket.command(request()), Err(Failure::Os(libc::EEXIST)));
+        assert_eq!(dump(&mut socket), Err(Failure::Os(libc::EINVAL)));
+    }
+
+    #[test]
+    fn a_list_comes_in_parts() {
+        let first = [message(DEVICE, 1, &index(0)), message(DEVICE, 1, &index(1))].concat();
+        let second = [message(DEVICE, 1, &index(5)), done(1, 0)].concat();
+        let (mut socket, _kernel) = kernel(&[first, second]);
+        assert_eq!(dump(&mut socket), Ok(vec![0, 1, 5]));
+    }
+
+    #[test]
+    fn what_another_request_left_behind_is_skipped() {
+        let stale = message(DEVICE, 77, &index(9));
+        let (mut socket, _kernel) =
+            kernel(&[stale.clone(), [stale, message(DEVICE, 1, &index(4))].concat()]);
+        assert_eq!(get(&mut socket), Ok(4));
+    }
+
+    #[test]
+    fn nothing_hangs_where_no_answer_comes() {
+        let (mut socket, kernel) = kernel(&[message(DEVICE, 2, &index(0))]);
+        assert!(is_malformed(&get(&mut socket)), "no answer at all");
+        assert!(is_malformed(&dump(&mut socket)), "a list without its end");
+        drop(kernel);
+        assert!(get(&mut socket).is_err(), "nobody there");
+    }
+
+    #[test]
+    fn answers_that_break_the_protocol() {
+        let answers = [
+            acknowledgement(1),
+            message(DEVICE, 2, &[]),
+            message(DEVICE, 3, &[8, 0]),
+            message(4, 4, &[]),
+            error(5, 1),
+            message(DEVICE, 6, &vec![0; 40_000]),
+        ];
+        let (mut socket, _kernel) = kernel(&answers);
+        for answer in 1..=answers.len() {
+            assert!(is_malformed(&get(&mut socket)), "{answer}");
+        }
+        let (mut socket, _kernel) = kernel(&[message(DEVICE, 1, &index(0))]);
+        assert!(is_malformed(&socket.command(request())));
+    }
+
+    #[test]
+    fn failures_become_errors() {
+        let error = Failure::Os(libc::EPERM).error("add the RDMA link", "rxe0");
+        assert_eq!((error.errno(), error.subject()), (libc::EPERM, "rxe0"));
+        let error = Failure::Malformed("there is no answer").error("list", "");
+        assert_eq!(error.errno(), libc::EPROTO);
+        assert!(error.to_string().contains("there is no answer"));
+    }
+}

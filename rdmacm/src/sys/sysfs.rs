@@ -1,0 +1,188 @@
+//! Reading sysfs: small text files, any of which may be missing.
+//!
+//! A file that is not there, cannot be read or does not parse is `None`: sysfs may be unmounted, hidden in a container, or
+//! of another kernel, and some files answer EINVAL where a table has an empty slot.
+//!
+//! Source: `drivers/infiniband/core/{sysfs,uverbs_main,ucma}.c`.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The kernel shows at most one page per file; the files read here hold a line.
+const LONGEST: usize = 4096;
+
+/// A directory of sysfs, which need not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The mount point. `/sys` for everybody but tests.
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The directory at a relative path.
+    pub(crate) fn child(&self, path: &str) -> Self {
+        Self::new(self.path.join(path))
+    }
+
+    /// The names in the directory, sorted; `None` if there is no such directory.
+    pub(crate) fn names(&self) -> Option<Vec<String>> {
+        let entries = std::fs::read_dir(&self.path).ok()?;
+        let mut names: Vec<_> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        Some(names)
+    }
+
+    /// Whether there is such a directory.
+    pub(crate) fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The text of a file, without the newline at its end.
+    pub(crate) fn text(&self, file: &str) -> Option<String> {
+        let mut file = File::open(self.path.join(file)).ok()?;
+        let mut bytes = [0; LONGEST];
+        // One read is enough, as sysfs gives all it has at once.
+        let length = loop {
+            match file.read(&mut bytes) {
+                Ok(length) => break length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        };
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        Some(text.trim_end().to_owned())
+    }
+
+    /// A file that holds a value: `6`, `0002:c9ff:fe12:3456`.
+    pub(crate) fn value<T: FromStr>(&self, file: &str) -> Option<T> {
+        self.text(file)?.parse().ok()
+    }
+
+    /// A file that holds a number and its name: `4: ACTIVE`.
+    pub(crate) fn named_number<T: FromStr>(&self, file: &str) -> Option<T> {
+        self.text(file)?.split(':').next()?.parse().ok()
+    }
+
+    /// A file that holds a hexadecimal number: `0xffff`.
+    pub(crate) fn hexadecimal(&self, file: &str) -> Option<u32> {
+        u32::from_str_radix(self.text(file)?.strip_prefix("0x")?, 16).ok()
+    }
+
+    /// A file that holds a device number as `major:minor`.
+    pub(crate) fn device_number(&self, file: &str) -> Option<u64> {
+        let text = self.text(file)?;
+        let (major, minor) = text.split_once(':')?;
+        Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+/// A tree of files that looks like sysfs, for tests.
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Directory;
+
+    /// Removed when dropped.
+    #[derive(Debug)]
+    pub(crate) struct Tree {
+        root: PathBuf,
+    }
+
+    impl Tree {
+        /// A tree of these files: path and content.
+        pub(crate) fn new(files: &[(&str, &str)]) -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let name = format!(
+                "rdmacm-fake-sysfs-{}-{}",
+                std::process::id(),
+                NEXT.fetch_add(1, Ordering::Relaxed)
+            );
+            let tree = Self { root: std::env::temp_dir().join(name) };
+            for (path, content) in files {
+                let path = tree.root.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, format!("{content}\n")).unwrap();
+            }
+            tree
+        }
+
+        /// What stands for `/sys`.
+        pub(crate) fn directory(&self) -> Directory {
+            Directory::new(&self.root)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            // A tree without files was never made.
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Tree;
+
+    #[test]
+    fn reads_what_is_there() {
+        let tree = Tree::new(&[
+            ("class/infiniband/rxe0/node_type", "1: CA"),
+            ("class/infiniband/rxe0/node_desc", "rxe"),
+            ("class/infiniband/b0/node_type", "4: RNIC"),
+            ("class/misc/rdma_cm/dev", "10:260"),
+            ("class/misc/rdma_cm/abi_version", "4"),
+            ("class/infiniband/rxe0/ports/1/pkeys/0", "0xffff"),
+        ]);
+        let class = tree.directory().child("class");
+        assert_eq!(class.child("infiniband").names().unwrap(), ["b0", "rxe0"]);
+        assert_eq!(class.child("infiniband/rxe0").text("node_desc").as_deref(), Some("rxe"));
+        assert_eq!(class.child("infiniband/b0").named_number::<u32>("node_type"), Some(4));
+        assert_eq!(class.child("misc/rdma_cm").value::<u32>("abi_version"), Some(4));
+        let pkeys = class.child("infiniband/rxe0/ports/1/pkeys");
+        assert_eq!(pkeys.hexadecimal("0"), Some(0xffff));
+        let number = class.child("misc/rdma_cm").device_number("dev");
+        assert_eq!(number, Some(libc::makedev(10, 260)));
+    }
+
+    #[test]
+    fn what_is_missing_or_strange_is_none() {
+        let tree = Tree::new(&[
+            ("empty", ""),
+            ("word", "many"),
+            ("negative", "-1"),
+            ("half", "10:"),
+            ("three", "1:2:3"),
+        ]);
+        let root = tree.directory();
+        assert_eq!(root.names().unwrap().len(), 5);
+        assert!(root.child("class").names().is_none());
+        assert!(!root.child("class").exists());
+        assert!(root.text("none").is_none());
+        assert!(root.child("empty").text("x").is_none(), "a file is no directory");
+        assert_eq!(root.text("empty").as_deref(), Some(""));
+        for file in ["none", "empty", "word", "negative"] {
+            assert!(root.value::<u32>(file).is_none(), "{file}");
+            assert!(root.named_number::<u32>(file).is_none(), "{file}");
+            assert!(root.hexadecimal(file).is_none(), "{file}");
+        }
+        for file in ["none", "empty", "word", "half", "three"] {
+            assert!(root.device_number(file).is_none(), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_no_text() {
+        let tree = Tree::new(&[("a/b", "")]);
+        assert!(tree.directory().text("a").is_none());
+    }
+}

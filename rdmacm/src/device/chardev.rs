@@ -1,0 +1,149 @@
+//! The character devices that the library opens: one uverbs per device, and rdma_cm.
+
+use std::borrow::Cow;
+
+use verbs_abi::netlink as nl;
+
+use super::sources::Sources;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::netlink::{Attributes, Request};
+
+/// A character device of the RDMA subsystem, as far as the kernel tells about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chardev {
+    pub(super) name: String,
+    pub(super) number: Option<u64>,
+    pub(super) abi: Option<u32>,
+}
+
+impl Chardev {
+    /// The kernel's name: `uverbs0`, `rdma_cm`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the node is by convention: `/dev/infiniband/uverbs0`.
+    pub fn path(&self) -> String {
+        format!("/dev/infiniband/{}", self.name)
+    }
+
+    /// The device number, to compare with `st_rdev` of the node.
+    pub fn device_number(&self) -> Option<u64> {
+        self.number
+    }
+
+    /// The ABI version: of the driver for a uverbs device, of ucma for rdma_cm.
+    pub fn abi_version(&self) -> Option<u32> {
+        self.abi
+    }
+
+    /// From the answer to `RDMA_NLDEV_CMD_GET_CHARDEV`.
+    pub(super) fn from_netlink(answer: Attributes<'_>) -> Option<Self> {
+        Some(Self {
+            name: answer.string(nl::RDMA_NLDEV_ATTR_CHARDEV_NAME)?,
+            number: answer.u64(nl::RDMA_NLDEV_ATTR_CHARDEV).and_then(decode_device_number),
+            abi: answer
+                .u64(nl::RDMA_NLDEV_ATTR_CHARDEV_ABI)
+                .and_then(|version| version.try_into().ok()),
+        })
+    }
+}
+
+/// The connection manager's device.
+///
+/// Asks netlink (`RDMA_NLDEV_CMD_GET_CHARDEV` for `rdma_cm`, which makes the kernel load rdma_ucm) and else
+/// `class/misc/rdma_cm` in sysfs. Where neither answers, number and ABI version are unknown, but the node may still be
+/// there and open.
+pub fn rdma_cm() -> Chardev {
+    rdma_cm_from(&mut Sources::open())
+}
+
+fn rdma_cm_from(sources: &mut Sources) -> Chardev {
+    const NAME: &str = "rdma_cm";
+    let request =
+        Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV).string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, NAME);
+    let answer = sources.netlink().and_then(|netlink| netlink.get(request, Chardev::from_netlink));
+    answer.unwrap_or_else(|_| {
+        let directory = sources.sysfs.child("class/misc/rdma_cm");
+        Chardev {
+            name: NAME.to_owned(),
+            number: directory.device_number("dev"),
+            abi: directory.value("abi_version"),
+        }
+    })
+}
+
+/// Refuses a kernel whose ABI version is not the one that the library speaks.
+pub(crate) fn check_abi(
+    subject: impl Into<Cow<'static, str>>,
+    found: u32,
+    wanted: u32,
+) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    let reason = format!("the kernel's ABI version is {found}, this library speaks {wanted}");
+    Err(Error::new("use", subject, ErrorKind::Unsupported(reason.into())))
+}
+
+/// Decodes the kernel's `huge_encode_dev`: 12 bits of major between the two parts of 20 bits of minor.
+fn decode_device_number(encoded: u64) -> Option<u64> {
+    let encoded = u32::try_from(encoded).ok()?;
+    let major = (encoded >> 8) & 0xfff;
+    let minor = (encoded & 0xff) | ((encoded >> 12) & 0xfff00);
+    Some(libc::makedev(major, minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::golden;
+    use super::*;
+    use crate::sys::netlink::fake::{error, hex, message};
+    use crate::sys::sysfs::fake::Tree;
+
+    #[test]
+    fn device_numbers() {
+        assert_eq!(decode_device_number(0xe7c0), Some(libc::makedev(231, 192)));
+        assert_eq!(decode_device_number(0x0010_0a7c), Some(libc::makedev(10, 0x17c)));
+        assert_eq!(decode_device_number(0xffff_ffff), Some(libc::makedev(0xfff, 0xf_ffff)));
+        assert_eq!(decode_device_number(1 << 32), None);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn rdma_cm_by_netlink() {
+        let (mut sources, _kernel) =
+            Sources::netlink_only(&[message(0x140f, 1, &hex(golden::RDMA_CM))]);
+        let chardev = rdma_cm_from(&mut sources);
+        assert_eq!((chardev.name(), chardev.abi_version()), ("rdma_cm", Some(4)));
+        assert_eq!(chardev.device_number(), Some(libc::makedev(10, 124)));
+        assert_eq!(chardev.path(), "/dev/infiniband/rdma_cm");
+    }
+
+    #[test]
+    fn rdma_cm_by_sysfs() {
+        let tree = Tree::new(golden::SYSFS);
+        let chardev = rdma_cm_from(&mut Sources::sysfs_only(&tree));
+        assert_eq!((chardev.name(), chardev.abi_version()), ("rdma_cm", Some(4)));
+        assert_eq!(chardev.device_number(), Some(libc::makedev(10, 124)));
+    }
+
+    #[test]
+    fn rdma_cm_without_either() {
+        let (mut sources, _kernel) = Sources::netlink_only(&[error(1, -libc::EOPNOTSUPP)]);
+        let chardev = rdma_cm_from(&mut sources);
+        assert_eq!(chardev.path(), "/dev/infiniband/rdma_cm");
+        assert_eq!((chardev.device_number(), chardev.abi_version()), (None, None));
+    }
+
+    #[test]
+    fn abi_versions() {
+        assert!(check_abi("/dev/infiniband/rdma_cm", 4, 4).is_ok());
+        let error = check_abi("/dev/infiniband/rdma_cm", 3, 4).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot use /dev/infiniband/rdma_cm: not supported: the kernel's ABI version is 3, this library speaks 4"
+        );
+        assert_eq!(error.errno(), libc::EOPNOTSUPP);
+    }
+}

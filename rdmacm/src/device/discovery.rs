@@ -1,0 +1,274 @@
+//! The list of devices: netlink first, sysfs for what netlink does not tell.
+
+use nix::errno::Errno;
+use verbs_abi::IB_USER_VERBS_ABI_VERSION;
+use verbs_abi::netlink as nl;
+
+use super::kind::driver_of;
+use super::sources::Sources;
+use super::{Chardev, Device, DriverId, Guid, NodeType, check_abi};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::netlink::{Attributes, Failure, Request};
+use crate::sys::sysfs::Directory;
+
+/// All devices, with their drivers and uverbs devices.
+pub(super) fn list(sources: &mut Sources) -> Result<Vec<Device>> {
+    let mut devices = devices(sources)?;
+    for device in &mut devices {
+        if let Ok((uverbs, driver)) = uverbs_by_netlink(sources, device) {
+            (device.uverbs, device.driver) = (Some(uverbs), driver);
+        }
+    }
+    let silent: Vec<_> = devices.iter_mut().filter(|device| device.uverbs.is_none()).collect();
+    if !silent.is_empty() {
+        uverbs_by_sysfs(&sources.sysfs, silent)?;
+    }
+    Ok(devices)
+}
+
+/// All devices, without drivers and uverbs devices: one request fewer per device.
+pub(super) fn devices(sources: &mut Sources) -> Result<Vec<Device>> {
+    let request = Request::new(nl::RDMA_NLDEV_CMD_GET);
+    let listed = sources.netlink().and_then(|netlink| netlink.dump(request, Device::from_netlink));
+    listed
+        .or_else(|failure| by_sysfs(&sources.sysfs).ok_or_else(|| nobody(failure, &sources.sysfs)))
+}
+
+impl Device {
+    /// From a member of the answer to `RDMA_NLDEV_CMD_GET`.
+    fn from_netlink(answer: Attributes<'_>) -> Option<Self> {
+        Some(Self {
+            name: answer.string(nl::RDMA_NLDEV_ATTR_DEV_NAME)?,
+            index: Some(answer.u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX)?),
+            node_guid: answer.u64(nl::RDMA_NLDEV_ATTR_NODE_GUID).map(Guid::new),
+            system_image_guid: answer.u64(nl::RDMA_NLDEV_ATTR_SYS_IMAGE_GUID).map(Guid::new),
+            firmware: answer.string(nl::RDMA_NLDEV_ATTR_FW_VERSION),
+            node_type: answer.u8(nl::RDMA_NLDEV_ATTR_DEV_NODE_TYPE).map(NodeType),
+            protocol: answer.string(nl::RDMA_NLDEV_ATTR_DEV_PROTOCOL),
+            // The number of ports, in this answer.
+            port_count: answer.u32(nl::RDMA_NLDEV_ATTR_PORT_INDEX),
+            driver: None,
+            uverbs: None,
+        })
+    }
+
+    /// From `class/infiniband/NAME`.
+    fn from_sysfs(name: String, directory: &Directory) -> Self {
+        let ports = directory.child("ports").names();
+        Self {
+            name,
+            index: None,
+            node_guid: directory.value("node_guid"),
+            system_image_guid: directory.value("sys_image_guid"),
+            firmware: directory.text("fw_ver").filter(|version| !version.is_empty()),
+            node_type: directory.named_number("node_type").map(NodeType),
+            protocol: None,
+            port_count: ports.and_then(|ports| ports.len().try_into().ok()),
+            driver: None,
+            uverbs: None,
+        }
+    }
+}
+
+/// The devices in sysfs; `None` where sysfs does not know of RDMA.
+fn by_sysfs(sysfs: &Directory) -> Option<Vec<Device>> {
+    let class = sysfs.child("class/infiniband");
+    let device = |name: String| {
+        let directory = class.child(&name);
+        Device::from_sysfs(name, &directory)
+    };
+    Some(class.names()?.into_iter().map(device).collect())
+}
+
+fn uverbs_by_netlink(
+    sources: &mut Sources,
+    device: &Device,
+) -> Result<(Chardev, Option<DriverId>), Failure> {
+    let index = device.index.ok_or(Failure::Os(Errno::ENODEV as i32))?;
+    let request = Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV)
+        .u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, index)
+        .string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
+    sources.netlink()?.get(request, |answer| {
+        let driver = answer.u32(nl::RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID).map(DriverId);
+        Some((Chardev::from_netlink(answer)?, driver))
+    })
+}
+
+/// Completes devices of which netlink gave no uverbs device.
+fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
+    let class = sysfs.child("class/infiniband_verbs");
+    if let Some(found) = class.value("abi_version") {
+        check_abi("/dev/infiniband/uverbs*", found, IB_USER_VERBS_ABI_VERSION)?;
+    }
+    let uverbs: Vec<(String, Chardev)> = class
+        .names()
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|name| {
+            let directory = class.child(&name);
+            let number = directory.device_number("dev");
+            let abi = directory.value("abi_version");
+            Some((directory.text("ibdev")?, Chardev { name, number, abi }))
+        })
+        .collect();
+    for device in devices {
+        let description = sysfs.child("class/infiniband").child(&device.name).text("node_desc");
+        device.driver = description.as_deref().and_then(driver_of);
+        let own = uverbs.iter().find(|(name, _)| *name == device.name);
+        device.uverbs = own.map(|(_, chardev)| chardev.clone());
+    }
+    Ok(())
+}
+
+/// Neither netlink nor sysfs has an answer.
+fn nobody(failure: Failure, sysfs: &Directory) -> Error {
+    const OPERATION: &str = "list the RDMA devices";
+    let Failure::Os(errno) = failure else { return failure.error(OPERATION, "") };
+    let remedy = if sysfs.child("class").exists() {
+        "load the kernel's RDMA modules: modprobe ib_uverbs"
+    } else {
+        "load the kernel's RDMA modules (modprobe ib_uverbs), and mount sysfs if netlink is not allowed here"
+    };
+    Error::new(OPERATION, "", ErrorKind::Remedy { errno, remedy })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Transport, golden};
+    use super::*;
+    use crate::sys::netlink::fake::{done, error, hex, message};
+    use crate::sys::sysfs::fake::Tree;
+
+    const DEVICE: u16 = 0x1401;
+    const CHARDEV: u16 = 0x140f;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn netlink_alone_is_enough() {
+        let (mut sources, kernel) = Sources::netlink_only(&[
+            message(DEVICE, 1, &hex(golden::DEVICE)),
+            done(1, 0),
+            message(CHARDEV, 2, &hex(golden::UVERBS)),
+        ]);
+        let devices = list(&mut sources).unwrap();
+        let [device] = &devices[..] else { panic!("{devices:?}") };
+        assert_eq!((device.name(), device.index()), ("rxe0", Some(0)));
+        assert_eq!(device.node_guid().unwrap().to_string(), "8891:32ff:fee5:4df9");
+        assert_eq!(device.system_image_guid(), device.node_guid());
+        assert_eq!(device.node_type(), Some(NodeType::RDMA_NODE_IB_CA));
+        assert_eq!(device.transport(), Some(Transport::InfiniBand));
+        assert_eq!(device.protocol(), Some("roce"));
+        assert_eq!((device.port_count(), device.firmware()), (Some(1), None));
+        assert_eq!(device.driver(), Some(DriverId::RDMA_DRIVER_RXE));
+        let uverbs = device.uverbs().unwrap();
+        assert_eq!(uverbs.path(), "/dev/infiniband/uverbs0");
+        assert_eq!(uverbs.device_number(), Some(libc::makedev(231, 192)));
+        assert_eq!(uverbs.abi_version(), Some(2));
+        assert_eq!(kernel.requests().len(), 2, "one for the list, one for the device");
+    }
+
+    #[test]
+    fn sysfs_alone_is_enough() {
+        let tree = Tree::new(golden::SYSFS);
+        let devices = list(&mut Sources::sysfs_only(&tree)).unwrap();
+        let [rxe, siw] = &devices[..] else { panic!("{devices:?}") };
+        assert_eq!((rxe.name(), rxe.index(), rxe.port_count()), ("rxe0", None, Some(1)));
+        assert_eq!(rxe.node_guid().unwrap().get(), 0x8891_32ff_fee5_4df9);
+        assert_eq!((rxe.driver(), rxe.firmware()), (Some(DriverId::RDMA_DRIVER_RXE), None));
+        assert_eq!(rxe.uverbs().unwrap().device_number(), Some(libc::makedev(231, 192)));
+        assert_eq!(siw.transport(), Some(Transport::Iwarp));
+        assert_eq!(siw.driver(), Some(DriverId::RDMA_DRIVER_SIW));
+        assert_eq!(siw.system_image_guid(), None);
+        assert_eq!(siw.uverbs().unwrap().name(), "uverbs1");
+        assert_eq!(siw.uverbs().unwrap().abi_version(), Some(1));
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn sysfs_completes_netlink() {
+        let (mut sources, _kernel) = Sources::netlink_only(&[
+            message(DEVICE, 1, &hex(golden::DEVICE)),
+            done(1, 0),
+            error(2, -libc::EINVAL),
+        ]);
+        let tree = Tree::new(golden::SYSFS);
+        sources.sysfs = tree.directory();
+        let devices = list(&mut sources).unwrap();
+        assert_eq!(
+            (devices[0].index(), devices[0].driver()),
+            (Some(0), Some(DriverId::RDMA_DRIVER_RXE))
+        );
+        assert_eq!(devices[0].uverbs().unwrap().name(), "uverbs0");
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_device_that_tells_little_is_listed_with_the_others() {
+        let mute = hex("0800 0100 05000000 | DEV_INDEX 5
+                        0800 0200 6e657700 | DEV_NAME new
+                        0600 0600 0102 0000 | NODE_GUID of two bytes");
+        let (mut sources, _kernel) = Sources::netlink_only(&[
+            [message(DEVICE, 1, &mute), message(DEVICE, 1, &hex(golden::DEVICE))].concat(),
+            done(1, 0),
+            error(2, -libc::EOPNOTSUPP),
+            message(CHARDEV, 3, &hex(golden::UVERBS)),
+        ]);
+        let devices = list(&mut sources).unwrap();
+        let [mute, rxe] = &devices[..] else { panic!("{devices:?}") };
+        assert_eq!((mute.name(), mute.index()), ("new", Some(5)));
+        assert_eq!((mute.node_guid(), mute.transport(), mute.driver()), (None, None, None));
+        assert!(mute.uverbs().is_none());
+        assert!(rxe.uverbs().is_some());
+    }
+
+    #[test]
+    fn a_broken_sysfs_device_is_listed_with_the_others() {
+        let tree = Tree::new(&[
+            ("class/infiniband/broken/node_type", "many"),
+            ("class/infiniband/broken/node_guid", ""),
+            ("class/infiniband/good/node_type", "1: CA"),
+            ("class/infiniband_verbs/uverbs3/dev", "231:195"),
+        ]);
+        let devices = list(&mut Sources::sysfs_only(&tree)).unwrap();
+        let [broken, good] = &devices[..] else { panic!("{devices:?}") };
+        assert_eq!((broken.name(), broken.node_type(), broken.node_guid()), ("broken", None, None));
+        assert_eq!(broken.port_count(), None);
+        assert_eq!((good.node_type(), good.uverbs()), (Some(NodeType::RDMA_NODE_IB_CA), None));
+    }
+
+    #[test]
+    fn no_device_is_an_empty_list() {
+        let (mut sources, _kernel) = Sources::netlink_only(&[done(1, 0)]);
+        assert_eq!(list(&mut sources).unwrap(), []);
+    }
+
+    #[test]
+    fn nobody_to_ask_is_an_error_with_a_remedy() {
+        let without = Tree::new(&[("class/net/lo/mtu", "65536")]);
+        let error = list(&mut Sources::sysfs_only(&without)).unwrap_err();
+        assert_eq!(error.errno(), libc::EPROTONOSUPPORT);
+        assert!(error.to_string().contains("modprobe ib_uverbs"), "{error}");
+        assert!(!error.to_string().contains("mount"), "{error}");
+        let unmounted = Tree::new(&[]);
+        let error = list(&mut Sources::sysfs_only(&unmounted)).unwrap_err();
+        assert!(error.to_string().contains("mount sysfs"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_answer_without_sysfs_is_an_error() {
+        let (mut sources, _kernel) = Sources::netlink_only(&[message(DEVICE, 1, &[9, 0, 1, 0])]);
+        assert_eq!(list(&mut sources).unwrap_err().errno(), libc::EPROTO);
+    }
+
+    #[test]
+    fn another_abi_version_is_refused() {
+        let tree = Tree::new(&[
+            ("class/infiniband/rxe0/node_type", "1: CA"),
+            ("class/infiniband_verbs/abi_version", "7"),
+        ]);
+        let error = list(&mut Sources::sysfs_only(&tree)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)));
+        let text = error.to_string();
+        assert!(text.contains("uverbs") && text.contains('7') && text.contains('6'), "{text}");
+    }
+}

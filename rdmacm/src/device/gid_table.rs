@@ -1,0 +1,171 @@
+//! The GID and P_Key tables of a port, which only sysfs shows to everybody.
+
+use std::net::Ipv6Addr;
+use std::ops::Range;
+
+use nix::errno::Errno;
+
+use super::{Gid, Port};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::sysfs::Directory;
+
+/// An entry of a port's GID table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The place in the table, as address vectors name it.
+    pub index: u32,
+    /// The address.
+    pub gid: Gid,
+    /// What kind of packets it stands for.
+    pub kind: Option<GidType>,
+    /// The network device that has the address.
+    pub netdev: Option<String>,
+}
+
+/// What kind of packets a GID stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GidType {
+    /// InfiniBand, or RoCE directly over Ethernet.
+    RoceV1,
+    /// RoCE over UDP.
+    RoceV2,
+}
+
+/// The entries of a port's GID table that are in use, in order; see [`Port::gids`].
+#[derive(Debug)]
+pub struct GidTable {
+    directory: Directory,
+    unread: Range<u32>,
+}
+
+impl Port {
+    /// The entries of the GID table that are in use.
+    ///
+    /// Reads `gids` and `gid_attrs` of the port in sysfs, each entry when the iterator comes to it: the table of rxe has 1,024
+    /// slots, most of them empty.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where sysfs is not mounted or the device is gone.
+    #[doc(alias = "ibv_query_gid_table")]
+    pub fn gids(&self) -> Result<GidTable> {
+        let slots = self.directory.child("gids").names().unwrap_or_default().len();
+        if slots == 0 {
+            self.check_directory("read the GID table of")?;
+        }
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        Ok(GidTable { directory: self.directory.clone(), unread: 0..slots })
+    }
+
+    /// The P_Key table: the keys by their index, 0 for an empty slot.
+    ///
+    /// Reads `pkeys` of the port in sysfs. The table of siw is empty.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where sysfs is not mounted or the device is gone.
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn pkeys(&self) -> Result<Vec<u16>> {
+        let directory = self.directory.child("pkeys");
+        let slots = directory.names().unwrap_or_default().len();
+        if slots == 0 {
+            self.check_directory("read the P_Key table of")?;
+        }
+        let key = |slot: usize| directory.hexadecimal(&slot.to_string())?.try_into().ok();
+        Ok((0..slots).map(|slot| key(slot).unwrap_or(0)).collect())
+    }
+
+    fn check_directory(&self, operation: &'static str) -> Result<()> {
+        if self.directory.exists() {
+            return Ok(());
+        }
+        let remedy = "mount sysfs at /sys: netlink does not show these tables";
+        let kind = ErrorKind::Remedy { errno: Errno::ENOENT as i32, remedy };
+        Err(Error::new(operation, self.subject(), kind))
+    }
+}
+
+impl GidTable {
+    fn entry(&self, index: u32) -> Option<GidEntry> {
+        let gid: Ipv6Addr = self.directory.value(&format!("gids/{index}"))?;
+        let gid = Some(Gid::from(gid)).filter(|gid| !gid.is_zero())?;
+        let kind = self.directory.text(&format!("gid_attrs/types/{index}"));
+        let kind = match kind.as_deref() {
+            Some("IB/RoCE v1") => Some(GidType::RoceV1),
+            Some("RoCE v2") => Some(GidType::RoceV2),
+            _ => None,
+        };
+        let netdev = self.directory.text(&format!("gid_attrs/ndevs/{index}"));
+        Some(GidEntry { index, gid, kind, netdev })
+    }
+}
+
+impl Iterator for GidTable {
+    type Item = GidEntry;
+
+    fn next(&mut self) -> Option<GidEntry> {
+        loop {
+            let index = self.unread.next()?;
+            if let Some(entry) = self.entry(index) {
+                return Some(entry);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sources::Sources;
+    use super::super::{discovery, golden};
+    use super::*;
+    use crate::sys::sysfs::fake::Tree;
+
+    fn ports(tree: &Tree) -> Vec<Port> {
+        let mut sources = Sources::sysfs_only(tree);
+        let devices = discovery::devices(&mut sources).unwrap();
+        devices.iter().flat_map(|device| Port::all(&mut sources, device)).collect()
+    }
+
+    #[test]
+    fn empty_slots_are_skipped() {
+        let tree = Tree::new(golden::SYSFS);
+        let entries: Vec<_> = ports(&tree)[0].gids().unwrap().collect();
+        let [first, second] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!((first.index, second.index), (0, 2));
+        assert_eq!(second.gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
+        assert_eq!(second.kind, Some(GidType::RoceV2));
+        assert_eq!(second.netdev.as_deref(), Some("v0"));
+    }
+
+    #[test]
+    fn siw_has_one_gid_without_attributes_and_no_pkey() {
+        let tree = Tree::new(golden::SYSFS);
+        let siw = &ports(&tree)[1];
+        let entries: Vec<_> = siw.gids().unwrap().collect();
+        assert_eq!((entries.len(), entries[0].kind, &entries[0].netdev), (1, None, &None));
+        assert_eq!(siw.pkeys().unwrap(), []);
+    }
+
+    #[test]
+    fn pkeys_keep_their_index() {
+        let tree = Tree::new(&[
+            ("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
+            ("class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff"),
+            ("class/infiniband/mlx5_0/ports/1/pkeys/1", "0x0000"),
+            ("class/infiniband/mlx5_0/ports/1/pkeys/2", "0x8001"),
+        ]);
+        assert_eq!(ports(&tree)[0].pkeys().unwrap(), [0xffff, 0, 0x8001]);
+    }
+
+    #[test]
+    fn without_sysfs_the_error_says_so() {
+        let tree = Tree::new(golden::SYSFS);
+        let port = ports(&tree).remove(0);
+        drop(tree);
+        let error = port.gids().unwrap_err();
+        assert_eq!(error.errno(), libc::ENOENT);
+        assert!(error.to_string().contains("mount sysfs"), "{error}");
+        assert_eq!(port.pkeys().unwrap_err().errno(), libc::ENOENT);
+    }
+}

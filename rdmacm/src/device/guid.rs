@@ -1,0 +1,120 @@
+//! The two identifiers that InfiniBand gives to everything: GUID and GID.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+/// An EUI-64 identifier of a device or port.
+///
+/// Held in host order, as netlink gives it. ucma and uverbs responses hold it big-endian: use [`Guid::from_be_bytes`].
+/// Printed as `5054:00ff:fe12:3456`, as sysfs shows it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(u64);
+
+impl Guid {
+    /// From a number in host order.
+    pub const fn new(value: u64) -> Self {
+        Self(value)
+    }
+
+    /// From the eight bytes as they go over the wire.
+    pub const fn from_be_bytes(bytes: [u8; 8]) -> Self {
+        Self(u64::from_be_bytes(bytes))
+    }
+
+    /// As a number in host order.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (self.0 >> shift) & 0xffff);
+        write!(f, "{a:04x}:{b:04x}:{c:04x}:{d:04x}")
+    }
+}
+
+/// A text that is not an identifier of this kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not four groups of hexadecimal digits, as in 5054:00ff:fe12:3456")]
+pub struct ParseGuidError;
+
+impl FromStr for Guid {
+    type Err = ParseGuidError;
+
+    fn from_str(text: &str) -> Result<Self, ParseGuidError> {
+        let mut groups = text.split(':').map(|group| {
+            let digits = (1..=4).contains(&group.len());
+            let value = u16::from_str_radix(group, 16).ok();
+            value.filter(|_| digits && !group.starts_with('+')).ok_or(ParseGuidError)
+        });
+        let mut value = 0;
+        for _ in 0..4 {
+            value = (value << 16) | u64::from(groups.next().ok_or(ParseGuidError)??);
+        }
+        if groups.next().is_some() { Err(ParseGuidError) } else { Ok(Self(value)) }
+    }
+}
+
+/// An address in a GID table: 16 bytes in network order, the form of an IPv6 address.
+///
+/// On RoCE it is one of the port's IP addresses, an IPv4 address as `::ffff:a.b.c.d`. Printed as eight full groups, as sysfs
+/// shows it; [`Ipv6Addr::from`] gives the short form.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// Whether the GID is zero, which marks an empty slot of a GID table.
+    pub const fn is_zero(self) -> bool {
+        u128::from_ne_bytes(self.0) == 0
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
+}
+
+impl From<Gid> for Ipv6Addr {
+    fn from(gid: Gid) -> Self {
+        Self::from(gid.0)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g, h, i] = Ipv6Addr::from(self.0).segments();
+        write!(f, "{a:04x}:{b:04x}:{c:04x}:{d:04x}:{e:04x}:{g:04x}:{h:04x}:{i:04x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guid_text_goes_both_ways() {
+        let guid = Guid::new(0x0002_c9ff_fe12_0034);
+        assert_eq!(guid.to_string(), "0002:c9ff:fe12:0034");
+        assert_eq!("0002:c9ff:fe12:0034".parse(), Ok(guid));
+        assert_eq!(Guid::from_be_bytes([0, 2, 0xc9, 0xff, 0xfe, 0x12, 0, 0x34]), guid);
+    }
+
+    #[test]
+    fn what_is_no_guid() {
+        for text in ["", ":::", "1:2:3", "1:2:3:4:5", "1:2:3:g", "00001:2:3:4", "+1:2:3:4"] {
+            assert_eq!(text.parse::<Guid>(), Err(ParseGuidError), "{text}");
+        }
+    }
+
+    #[test]
+    fn gid_text() {
+        let gid = Gid::from("::ffff:10.0.0.1".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
+        assert_eq!(gid.to_string().parse::<Ipv6Addr>().unwrap(), Ipv6Addr::from(gid));
+        assert!(!gid.is_zero());
+        assert!(Gid::default().is_zero());
+    }
+}

@@ -1,0 +1,188 @@
+//! RDMA devices: which there are, what they are, and their ports.
+//!
+//! ```no_run
+//! for device in rdmacm::device::list()? {
+//!     let driver = device.driver().map_or("?".into(), |driver| driver.to_string());
+//!     println!("{} ({driver})", device.name());
+//! }
+//! # Ok::<(), rdmacm::Error>(())
+//! ```
+//!
+//! Knowledge comes from the kernel's RDMA netlink, and from sysfs where netlink is missing or silent; a container may lack
+//! either. What neither tells is `None`. A [`Device`] is a snapshot: it does not notice that its device is removed or renamed.
+
+mod chardev;
+mod discovery;
+mod gid_table;
+#[cfg(test)]
+mod golden;
+mod guid;
+mod kind;
+pub mod link;
+mod port;
+mod resources;
+mod sources;
+
+use verbs_abi::netlink as nl;
+
+pub use chardev::{Chardev, rdma_cm};
+pub use gid_table::{GidEntry, GidTable, GidType};
+pub use guid::{Gid, Guid, ParseGuidError};
+pub use kind::Transport;
+pub use port::Port;
+pub use resources::Resources;
+pub use verbs_abi::{
+    ib_port_phys_state as PhysicalState, ib_port_state as PortState, rdma_driver_id as DriverId,
+    rdma_link_layer as LinkLayer, rdma_node_type as NodeType,
+};
+
+pub(crate) use chardev::check_abi;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::netlink::Request;
+use sources::Sources;
+
+/// All RDMA devices of this network namespace, as the kernel orders them.
+///
+/// Sends `RDMA_NLDEV_CMD_GET` as a dump, and `RDMA_NLDEV_CMD_GET_CHARDEV` for `uverbs` per device, which makes the kernel load
+/// ib_uverbs. Without netlink reads `class/infiniband` and `class/infiniband_verbs` in sysfs; the index is then unknown. A
+/// device that the kernel tells little about is listed with what is known.
+///
+/// # Errors
+///
+/// The list is empty where the kernel says that there is no device. Where there is nobody to ask, neither netlink nor sysfs,
+/// that is an error with netlink's errno (EPROTONOSUPPORT where ib_core is not loaded) and the remedy. [`ErrorKind::Unsupported`]
+/// if sysfs was read and says that uverbs has another ABI version than the library.
+///
+/// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
+#[doc(alias = "ibv_get_device_list")]
+#[doc(alias = "rdma_get_devices")]
+pub fn list() -> Result<Vec<Device>> {
+    discovery::list(&mut Sources::open())
+}
+
+/// Whether the kernel copies pinned pages at fork, so that registered memory needs no `MADV_DONTFORK`.
+///
+/// Sends `RDMA_NLDEV_CMD_SYS_GET`. A kernel before 5.12 does not know the attribute: `false`.
+///
+/// # Errors
+///
+/// The errno of the netlink socket where there is none.
+#[doc(alias = "ibv_is_fork_initialized")]
+pub fn copies_on_fork() -> Result<bool> {
+    let request = Request::new(nl::RDMA_NLDEV_CMD_SYS_GET);
+    let answer = Sources::open().netlink().and_then(|netlink| {
+        netlink.get(request, |answer| Some(answer.u8(nl::RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK)))
+    });
+    match answer {
+        Ok(attribute) => Ok(attribute == Some(1)),
+        Err(failure) => Err(failure.error("ask whether the kernel copies on fork", "")),
+    }
+}
+
+/// An RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    name: String,
+    index: Option<u32>,
+    node_guid: Option<Guid>,
+    system_image_guid: Option<Guid>,
+    firmware: Option<String>,
+    node_type: Option<NodeType>,
+    protocol: Option<String>,
+    port_count: Option<u32>,
+    driver: Option<DriverId>,
+    uverbs: Option<Chardev>,
+}
+
+impl Device {
+    /// The kernel's name: `rxe0`, `mlx5_0`.
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number by which netlink and ucma know the device. It is never used again while the system runs. Only netlink tells.
+    #[doc(alias = "ibv_get_device_index")]
+    pub fn index(&self) -> Option<u32> {
+        self.index
+    }
+
+    /// The GUID of the node.
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn node_guid(&self) -> Option<Guid> {
+        self.node_guid
+    }
+
+    /// The GUID that all devices of one piece of hardware share.
+    pub fn system_image_guid(&self) -> Option<Guid> {
+        self.system_image_guid
+    }
+
+    /// The firmware's version. Software devices have none.
+    pub fn firmware(&self) -> Option<&str> {
+        self.firmware.as_deref()
+    }
+
+    /// What kind of node the device is.
+    pub fn node_type(&self) -> Option<NodeType> {
+        self.node_type
+    }
+
+    /// The transport, by [`Transport::of`].
+    pub fn transport(&self) -> Option<Transport> {
+        Transport::of(self.node_type?)
+    }
+
+    /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`. Only netlink tells.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// How many ports the device has. They count from 1.
+    pub fn port_count(&self) -> Option<u32> {
+        self.port_count
+    }
+
+    /// The kernel's driver. Netlink tells, except for a few old drivers; from sysfs only rxe and siw are recognised.
+    pub fn driver(&self) -> Option<DriverId> {
+        self.driver
+    }
+
+    /// The character device for verbs. `None` where ib_uverbs is not loaded.
+    pub fn uverbs(&self) -> Option<&Chardev> {
+        self.uverbs.as_ref()
+    }
+
+    /// The state of a port.
+    ///
+    /// Sends `RDMA_NLDEV_CMD_PORT_GET`; reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the link layer, and for the rest
+    /// where netlink is silent.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a port that the device does not have. Netlink's errno if neither it nor sysfs knows the port.
+    #[doc(alias = "ibv_query_port")]
+    pub fn port(&self, number: u32) -> Result<Port> {
+        Port::read(&mut Sources::open(), self, number)
+    }
+
+    /// How many objects of each type exist on the device now, those of the kernel and of other processes included.
+    ///
+    /// Sends `RDMA_NLDEV_CMD_RES_GET`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] without netlink. EINVAL if the device is gone.
+    pub fn resources(&self) -> Result<Resources> {
+        Resources::read(&mut Sources::open(), self)
+    }
+
+    /// The index, for what only netlink can do.
+    fn netlink_index(&self, operation: &'static str) -> Result<u32> {
+        self.index.ok_or_else(|| {
+            let reason = "the device was not found by netlink";
+            Error::new(operation, self.name.clone(), ErrorKind::Unsupported(reason.into()))
+        })
+    }
+}

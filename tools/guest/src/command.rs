@@ -1,0 +1,89 @@
+//! The command: started, relayed and reaped.
+
+use std::io::{self, Read, Write};
+use std::process::{self, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use guest::plan::Plan;
+use guest::report::{Frame, Status, Writer};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, wait};
+use nix::unistd::Pid;
+
+use guest::error::{Context, Error, Result};
+
+/// Room for what one read of a pipe can return.
+const PIPE: usize = 64 * 1024;
+
+/// Runs the plan's command to its end and sends its output. What it left running is killed.
+pub(crate) fn run<W: Write + Send + 'static>(
+    plan: &Plan,
+    report: &Arc<Mutex<Writer<W>>>,
+) -> Result<Status> {
+    let (program, arguments) =
+        plan.command.split_first().ok_or_else(|| Error::new("the plan has no command"))?;
+    let spawned = process::Command::new(program)
+        .args(arguments)
+        .current_dir(&plan.directory)
+        .env_clear()
+        .envs(plan.environment.iter().cloned())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => return Ok(Status::NotStarted(error.to_string())),
+    };
+    let output = child.stdout.take().map(|pipe| relay(pipe, report, Frame::Output));
+    let error = child.stderr.take().map(|pipe| relay(pipe, report, Frame::Error));
+    let status =
+        reap_until(Pid::from_raw(i32::try_from(child.id()).context("read a process id")?))?;
+    match kill(Pid::from_raw(-1), Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(errno) => return Err(Error::new(format!("cannot kill what is left running: {errno}"))),
+    }
+    for relay in [output, error].into_iter().flatten() {
+        relay
+            .join()
+            .map_err(|_| Error::new("the relay of the output panicked"))?
+            .context("relay the output")?;
+    }
+    Ok(status)
+}
+
+/// Sends what arrives in `pipe` until every writer has closed it.
+fn relay<W: Write + Send + 'static>(
+    mut pipe: impl Read + Send + 'static,
+    report: &Arc<Mutex<Writer<W>>>,
+    frame: fn(Vec<u8>) -> Frame,
+) -> thread::JoinHandle<io::Result<()>> {
+    let report = Arc::clone(report);
+    thread::spawn(move || {
+        let mut buffer = vec![0; PIPE];
+        loop {
+            let count = pipe.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(());
+            }
+            let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.send(&frame(buffer[..count].to_vec()))?;
+        }
+    })
+}
+
+/// Reaps every child, as an init must, until `command` is one of them.
+fn reap_until(command: Pid) -> Result<Status> {
+    loop {
+        match wait() {
+            Ok(WaitStatus::Exited(pid, code)) if pid == command => return Ok(Status::Exited(code)),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == command => {
+                return Ok(Status::Signaled(signal as i32));
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new(format!("cannot wait for the command: {errno}"))),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! File systems: the kernel's own, and the host's root under an overlay.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use guest::plan::HOST_ROOT_TAG;
+use nix::mount::{MsFlags, mount};
+use nix::unistd::{chdir, chroot};
+
+use guest::error::{Context, Result};
+
+/// Mounts /proc, /sys, /dev (with pts and shm) over the directories of the same names.
+pub(crate) fn kernel_file_systems() -> Result<()> {
+    attach("proc", "/proc", "proc", "")?;
+    attach("sysfs", "/sys", "sysfs", "")?;
+    attach("devtmpfs", "/dev", "devtmpfs", "mode=0755")?;
+    attach("devpts", "/dev/pts", "devpts", "mode=0620,ptmxmode=0666")?;
+    attach("tmpfs", "/dev/shm", "tmpfs", "mode=1777")
+}
+
+/// Makes the host's root, seen through an overlay that swallows every write, the root of this process.
+/// The file systems of [`kernel_file_systems`] move along. Where the host's `modprobe` looks for modules
+/// lies `module_tree`, a directory of the host.
+pub(crate) fn host_root(module_tree: &OsStr) -> Result<()> {
+    // cache=loose: the host's files are taken as constant while the guest runs.
+    attach(
+        HOST_ROOT_TAG,
+        "/host",
+        "9p",
+        "trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro",
+    )?;
+    attach("tmpfs", "/writes", "tmpfs", "mode=0755")?;
+    for directory in ["/writes/upper", "/writes/work"] {
+        make_directory(directory)?;
+    }
+    let layers = "lowerdir=/host,upperdir=/writes/upper,workdir=/writes/work";
+    attach("overlay", "/root", "overlay", layers)?;
+    for name in ["dev", "proc", "sys"] {
+        let (from, to) = (format!("/{name}"), format!("/root/{name}"));
+        let moved =
+            mount(Some(from.as_str()), to.as_str(), None::<&str>, MsFlags::MS_MOVE, None::<&str>);
+        moved.with_context(|| format!("move {from} to {to}"))?;
+    }
+    chdir("/root").context("enter /root")?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .context("move /root to /")?;
+    chroot(".").context("change the root")?;
+    chdir("/").context("enter the new root")?;
+    offer_modules(Path::new(module_tree))
+}
+
+fn offer_modules(tree: &Path) -> Result<()> {
+    let Some(release) = tree.file_name() else { return Ok(()) };
+    make_directory("/lib/modules")?;
+    let place = Path::new("/lib/modules").join(release);
+    if place.exists() {
+        return Ok(());
+    }
+    symlink(tree, &place).with_context(|| format!("offer {} to modprobe", tree.display()))
+}
+
+fn attach(source: &str, target: &str, kind: &str, options: &str) -> Result<()> {
+    make_directory(target)?;
+    mount(Some(source), target, Some(kind), MsFlags::empty(), Some(options))
+        .with_context(|| format!("mount {kind} on {target}"))
+}
+
+fn make_directory(path: &str) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("make the directory {path}"))
+}

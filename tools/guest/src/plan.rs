@@ -1,0 +1,181 @@
+//! What a guest is asked to do: a file of its initramfs, written by xtask.
+//!
+//! The file is a sequence of NUL-terminated strings, keys and values in turn, so that every path, argument
+//! and variable of the host can be named without quoting.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::error::{Error, Result};
+
+/// Where the plan lies in the initramfs.
+pub const PATH: &str = "/plan";
+
+/// The name of the virtio-serial port that carries the report.
+pub const REPORT_PORT: &str = "report";
+
+/// The 9p tag under which the host's root is offered.
+pub const HOST_ROOT_TAG: &str = "hostroot";
+
+/// An RDMA link that the guest makes before it runs the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// `rxe0` (RoCE v2) on `v0`, which is 10.0.0.1/24 and fd00::1/64.
+    Rxe,
+    /// `siw0` (iWARP) on `v1`, which is 10.0.0.2/24 and fd00::2/64.
+    Siw,
+}
+
+impl Device {
+    /// Every kind of link, in the order in which a guest makes them.
+    pub const ALL: [Self; 2] = [Self::Rxe, Self::Siw];
+
+    /// The kernel's name of the link type.
+    #[must_use]
+    pub const fn link_type(self) -> &'static str {
+        match self {
+            Self::Rxe => "rxe",
+            Self::Siw => "siw",
+        }
+    }
+
+    /// The name of the RDMA device.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rxe => "rxe0",
+            Self::Siw => "siw0",
+        }
+    }
+
+    /// The network device under the RDMA device.
+    #[must_use]
+    pub const fn network_device(self) -> &'static str {
+        match self {
+            Self::Rxe => "v0",
+            Self::Siw => "v1",
+        }
+    }
+
+    /// The link type that `name` spells, or `None`.
+    #[must_use]
+    pub fn from_link_type(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|device| device.link_type() == name)
+    }
+}
+
+/// A guest's whole task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Kernel modules of the initramfs, in the order in which they are loaded.
+    pub modules: Vec<OsString>,
+    /// The host's directory of the whole module tree, for a `modprobe` that runs in the guest.
+    pub module_tree: OsString,
+    /// The RDMA links to make.
+    pub devices: Vec<Device>,
+    /// The command's working directory.
+    pub directory: OsString,
+    /// The command's whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The command: program and arguments.
+    pub command: Vec<OsString>,
+}
+
+impl Plan {
+    /// The plan as the bytes of its file.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut put = |strings: &[&OsStr]| {
+            for string in strings {
+                file.extend_from_slice(string.as_bytes());
+                file.push(0);
+            }
+        };
+        for module in &self.modules {
+            put(&["module".as_ref(), module]);
+        }
+        put(&["module-tree".as_ref(), &self.module_tree]);
+        for device in &self.devices {
+            put(&["device".as_ref(), device.link_type().as_ref()]);
+        }
+        put(&["directory".as_ref(), &self.directory]);
+        for (name, value) in &self.environment {
+            put(&["variable".as_ref(), name, value]);
+        }
+        for argument in &self.command {
+            put(&["argument".as_ref(), argument]);
+        }
+        file
+    }
+
+    /// Reads the bytes of a plan file.
+    ///
+    /// # Errors
+    /// An unknown key, a key without its value, or bytes after the last NUL.
+    pub fn from_bytes(file: &[u8]) -> Result<Self> {
+        let mut plan = Self::default();
+        let Some(file) = file.strip_suffix(&[0]) else {
+            return Err(malformed("it does not end in NUL"));
+        };
+        let mut strings = file.split(|byte| *byte == 0);
+        while let Some(key) = strings.next() {
+            let key = String::from_utf8_lossy(key).into_owned();
+            let mut value = || {
+                let bytes = strings.next().ok_or_else(|| malformed(&format!("{key} has no value")));
+                bytes.map(|bytes| OsString::from_vec(bytes.to_vec()))
+            };
+            match key.as_str() {
+                "module" => plan.modules.push(value()?),
+                "module-tree" => plan.module_tree = value()?,
+                "device" => {
+                    let name = value()?;
+                    let device = name.to_str().and_then(Device::from_link_type);
+                    let unknown =
+                        || malformed(&format!("unknown device {}", name.to_string_lossy()));
+                    plan.devices.push(device.ok_or_else(unknown)?);
+                }
+                "directory" => plan.directory = value()?,
+                "variable" => plan.environment.push((value()?, value()?)),
+                "argument" => plan.command.push(value()?),
+                _ => return Err(malformed(&format!("unknown key {key}"))),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn malformed(why: &str) -> Error {
+    Error::new(format!("malformed plan: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            modules: vec!["ib_core.ko".into(), "siw.ko".into()],
+            module_tree: "/a b/lib/modules/6.1".into(),
+            devices: vec![Device::Siw],
+            directory: "/".into(),
+            environment: vec![("EMPTY".into(), "".into()), ("LINES".into(), "a\nb".into())],
+            command: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff])],
+        }
+    }
+
+    #[test]
+    fn survives_the_file() {
+        assert_eq!(Plan::from_bytes(&plan().to_bytes()), Ok(plan()));
+    }
+
+    #[test]
+    fn refuses_a_damaged_file() {
+        let file = plan().to_bytes();
+        assert!(Plan::from_bytes(&file[..file.len() - 1]).is_err());
+        assert!(Plan::from_bytes(b"").is_err());
+        assert!(Plan::from_bytes(b"surprise\0x\0").is_err());
+        assert!(Plan::from_bytes(b"variable\0NAME\0").is_err());
+        assert!(Plan::from_bytes(b"device\0mlx5\0").is_err());
+    }
+}

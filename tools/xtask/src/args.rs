@@ -1,0 +1,130 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use guest::error::{Error, Result};
+use guest::plan::Device;
+
+use crate::kernel::Kernel;
+use crate::vm::Guest;
+
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  vm [--kernel 6.1|6.12] [--device rxe|siw] [--timeout SECONDS] [--memory MB] -- PROGRAM [ARGUMENT...]
+      Runs a program of this machine in a virtual machine that sees this machine's files (what is
+      written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
+      fd00::2. Output and exit status are the program's; 128+N: signal N killed it; 125: the virtual
+      machine failed; 126: its kernel complained (BUG, WARNING, Oops); 127: the program could not be
+      started. Without --kernel, 6.12; without --device, both devices.
+";
+
+/// What the user asks for.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Help,
+    Vm { guest: Guest, command: Vec<OsString> },
+}
+
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task> {
+    let mut arguments = arguments.into_iter();
+    let task = arguments.next().unwrap_or_default();
+    match task.to_str() {
+        Some("vm") => vm(arguments),
+        Some("help" | "--help" | "-h") => Ok(Task::Help),
+        _ => Err(Error::new(format!("unknown command {task:?}\n{USAGE}"))),
+    }
+}
+
+fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    let mut guest = Guest::new(Kernel::V6_12);
+    let mut devices = Vec::new();
+    while let Some(option) = arguments.next() {
+        match option.to_str() {
+            Some("--kernel") => guest.kernel = kernel(&mut arguments)?,
+            Some("--device") => devices.push(value(&mut arguments, "--device", |text| {
+                Device::from_link_type(text).filter(|device| !devices.contains(device))
+            })?),
+            Some("--timeout") => {
+                let seconds = value(&mut arguments, "--timeout", |text| text.parse().ok())?;
+                guest.limit = Duration::from_secs(seconds);
+            }
+            Some("--memory") => {
+                guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
+            }
+            Some("--") => break,
+            _ => return Err(Error::new(format!("unknown option {option:?}\n{USAGE}"))),
+        }
+    }
+    if !devices.is_empty() {
+        guest.devices = devices;
+    }
+    let command: Vec<OsString> = arguments.collect();
+    if command.is_empty() {
+        return Err(Error::new(format!("vm: the program is missing: -- PROGRAM\n{USAGE}")));
+    }
+    Ok(Task::Vm { guest, command })
+}
+
+fn kernel(arguments: &mut impl Iterator<Item = OsString>) -> Result<Kernel> {
+    value(arguments, "--kernel", Kernel::from_name)
+}
+
+fn value<T>(
+    arguments: &mut impl Iterator<Item = OsString>,
+    option: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T> {
+    let text =
+        arguments.next().ok_or_else(|| Error::new(format!("{option} needs a value\n{USAGE}")))?;
+    let value = text.to_str().and_then(read);
+    value.ok_or_else(|| Error::new(format!("{option} does not take {text:?}\n{USAGE}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Task> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn vm_takes_options_before_the_command() {
+        let Ok(Task::Vm { guest, command }) =
+            parsed("vm --kernel 6.1 --device siw --timeout 7 --memory 512 -- ls --kernel -- x")
+        else {
+            panic!("refused");
+        };
+        assert_eq!(guest.kernel, Kernel::V6_1);
+        assert_eq!(guest.devices, [Device::Siw]);
+        assert_eq!(guest.limit, Duration::from_secs(7));
+        assert_eq!(guest.memory_mb, 512);
+        assert_eq!(command, ["ls", "--kernel", "--", "x"]);
+    }
+
+    #[test]
+    fn both_devices_are_there_where_none_is_named() {
+        let Ok(Task::Vm { guest, .. }) = parsed("vm -- true") else { panic!("refused") };
+        assert_eq!(guest.devices, Device::ALL);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, part) in [
+            ("", "unknown command"),
+            ("vm", "program is missing"),
+            ("vm true", "unknown option \"true\""),
+            ("vm --kernel", "--kernel needs a value"),
+            ("vm --kernel 5.4 -- true", "--kernel does not take \"5.4\""),
+            ("vm --device mlx5 -- true", "--device does not take"),
+            ("vm --device rxe --device rxe -- true", "--device does not take"),
+            ("vm --timeout soon -- true", "--timeout does not take"),
+        ] {
+            let error = parsed(line).unwrap_err().to_string();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}

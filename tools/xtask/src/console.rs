@@ -1,0 +1,90 @@
+//! The kernel's console: what a kernel says when something is wrong with it.
+
+/// How such a message begins, after its time.
+const BEGINNINGS: [&str; 11] = [
+    "------------[ cut here ]",
+    "BUG:",
+    "kernel BUG at",
+    "watchdog: BUG:",
+    "WARNING:",
+    "Oops",
+    "Kernel panic",
+    "general protection fault",
+    "Call Trace:",
+    "INFO: task",
+    "rcu: INFO:",
+];
+
+/// Bits of `/proc/sys/kernel/tainted` that say the same: bad page, died, warned, soft lockup.
+const TAINTS: [(u32, &str); 4] =
+    [(5, "bad page"), (7, "oops or BUG"), (9, "warning"), (14, "soft lockup")];
+
+/// The lines in which the kernel complains.
+pub(crate) fn complaints(console: &str) -> Vec<&str> {
+    let complains = |line: &&str| {
+        let message = message(line);
+        BEGINNINGS.iter().any(|beginning| message.starts_with(beginning))
+    };
+    console.lines().map(str::trim_end).filter(complains).collect()
+}
+
+/// What the taint bits complain about.
+pub(crate) fn tainted(taint: u64) -> Vec<&'static str> {
+    TAINTS.iter().filter(|(bit, _)| taint & (1 << bit) != 0).map(|(_, name)| *name).collect()
+}
+
+/// The last lines, for somebody who wonders what happened.
+pub(crate) fn tail(console: &str) -> String {
+    const LINES: usize = 40;
+    let lines: Vec<&str> = console.lines().map(str::trim_end).collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// A line without its time: `[    1.234567] WARNING: ...`.
+fn message(line: &str) -> &str {
+    let timed = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    match timed {
+        Some((time, message)) if time.trim().parse::<f64>().is_ok() => message.trim_start(),
+        _ => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_found_with_and_without_a_time() {
+        let console = "[    0.000000] Linux version 6.1\r\n\
+            [    5.108451] ------------[ cut here ]------------\r\n\
+            [    5.108461] WARNING: CPU: 1 PID: 86 at kernel/x.c:1 f+0x1/0x2\r\n\
+            [   12.000000] BUG: kernel NULL pointer dereference, address: 0\r\n\
+            [   12.000000] Oops: 0002 [#1] PREEMPT SMP\r\n\
+            [   12.000001] Call Trace:\r\n\
+            Kernel panic - not syncing: Attempted to kill init!\r\n";
+        assert_eq!(complaints(console).len(), 6);
+        assert!(complaints(console)[1].ends_with("f+0x1/0x2"));
+    }
+
+    #[test]
+    fn other_lines_are_no_complaints() {
+        let console = "[    0.1] Spectre V2 : WARNING: Unprivileged eBPF is enabled\n\
+            [    0.2] siw: loading out-of-tree module taints kernel.\n\
+            [    0.3] test debug: BUG: not at the beginning\n";
+        assert!(complaints(console).is_empty());
+    }
+
+    #[test]
+    fn an_out_of_tree_module_is_no_complaint() {
+        assert!(tainted((1 << 12) | (1 << 13)).is_empty());
+        assert_eq!(tainted((1 << 12) | (1 << 9)), ["warning"]);
+    }
+
+    #[test]
+    fn the_tail_is_the_end() {
+        let console: String = (0..100).map(|n| format!("{n}\r\n")).collect();
+        let tail = tail(&console);
+        assert!(tail.starts_with("60\n"));
+        assert!(tail.ends_with("\n99"));
+    }
+}

@@ -1,0 +1,95 @@
+//! The archive format of an initramfs: cpio, "newc" (kernel: Documentation/driver-api/early-userspace/buffer-format.rst).
+
+/// An archive under construction. Parents come before what lies in them.
+#[derive(Debug, Default)]
+pub(crate) struct Archive {
+    bytes: Vec<u8>,
+    entries: u32,
+}
+
+const DIRECTORY: u32 = 0o040_755;
+const PROGRAM: u32 = 0o100_755;
+const DEVICE: u32 = 0o020_600;
+
+impl Archive {
+    pub(crate) fn directory(&mut self, path: &str) {
+        self.entry(path, DIRECTORY, (0, 0), &[]);
+    }
+
+    /// A regular file that may be executed.
+    pub(crate) fn file(&mut self, path: &str, content: &[u8]) {
+        self.entry(path, PROGRAM, (0, 0), content);
+    }
+
+    /// A character device `(major, minor)`.
+    pub(crate) fn device(&mut self, path: &str, number: (u32, u32)) {
+        self.entry(path, DEVICE, number, &[]);
+    }
+
+    /// The finished archive.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, (0, 0), &[]);
+        self.bytes
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
+        self.entries += 1;
+        let size = u32::try_from(content.len()).expect("a file of an initramfs is below 4 GiB");
+        let name = u32::try_from(path.len() + 1).expect("a path is short");
+        let links = 1 + u32::from(mode == DIRECTORY);
+        let (major, minor) = device;
+        // inode, mode, uid, gid, links, mtime, size, the device that holds the file, the device that the
+        // file is, length of the name with its NUL, checksum (unused).
+        let fields = [self.entries, mode, 0, 0, links, 0, size, 0, 0, major, minor, name, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        self.bytes.extend_from_slice(path.as_bytes());
+        self.bytes.push(0);
+        self.align();
+        self.bytes.extend_from_slice(content);
+        self.align();
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_a_header_a_name_and_a_content_each_padded_to_four() {
+        let mut archive = Archive::default();
+        archive.file("init", b"hello");
+        let bytes = archive.finish();
+        let header = "070701\
+            00000001000081ed00000000000000000000000100000000\
+            0000000500000000000000000000000000000000000000050000\
+            0000";
+        assert_eq!(std::str::from_utf8(&bytes[..110]).unwrap(), header);
+        assert_eq!(bytes[110..116], *b"init\0\0");
+        assert_eq!(bytes[116..124], *b"hello\0\0\0");
+        assert_eq!(bytes[124..130], *b"070701");
+        assert_eq!(bytes[124 + 110..124 + 121], *b"TRAILER!!!\0");
+        assert_eq!(bytes.len() % 4, 0);
+    }
+
+    #[test]
+    fn a_device_has_its_number_and_a_directory_two_links() {
+        let mut archive = Archive::default();
+        archive.directory("dev");
+        archive.device("dev/console", (5, 1));
+        let bytes = archive.finish();
+        let field = |entry: usize, index: usize| {
+            let start = entry + 6 + 8 * index;
+            u32::from_str_radix(std::str::from_utf8(&bytes[start..start + 8]).unwrap(), 16).unwrap()
+        };
+        assert_eq!((field(0, 1), field(0, 4)), (0o040_755, 2));
+        let second = 116;
+        assert_eq!((field(second, 1), field(second, 9), field(second, 10)), (0o020_600, 5, 1));
+    }
+}

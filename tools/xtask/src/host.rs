@@ -1,0 +1,73 @@
+//! Programs of the host.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use guest::error::{Context, Error, Result};
+
+/// The search path: the user's own, and where administration programs lie, which a user may not have.
+pub(crate) fn search_path() -> OsString {
+    let mut path = env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/local/sbin:/usr/sbin:/sbin");
+    path
+}
+
+/// A command that reads nothing from standard input and finds administration programs.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", search_path()).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end. What it printed is shown only where it fails.
+pub(crate) fn run(command: &mut Command, doing: &str) -> Result<()> {
+    output(command, doing).map(drop)
+}
+
+/// Runs a command to its end and returns its standard output.
+pub(crate) fn output(command: &mut Command, doing: &str) -> Result<Vec<u8>> {
+    let output = command.output().with_context(|| format!("{doing}: start {}", name(command)))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(Error::new(format!(
+        "cannot {doing}: {} ended with {}\n{}{}",
+        name(command),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    )))
+}
+
+fn name(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+/// The cargo that runs xtask.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace()).stdin(Stdio::null());
+    command
+}
+
+/// The workspace's root.
+pub(crate) fn workspace() -> PathBuf {
+    // tools/xtask is two levels below it.
+    let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.pop();
+    root.pop();
+    root
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn build_directory() -> PathBuf {
+    let root = workspace();
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path))
+}
+
+/// Says what is being done, on standard error: standard output belongs to results.
+pub(crate) fn progress(text: &str) {
+    eprintln!("xtask: {text}");
+}

@@ -1,0 +1,230 @@
+//! A virtual machine: one boot of a guest, from start to power-off.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use guest::error::{Context, Error, Result};
+use guest::plan::{HOST_ROOT_TAG, REPORT_PORT};
+use guest::report::{Frame, Reader, Status};
+
+use crate::{cache, console, host};
+
+/// How long a guest that has reported may take to switch itself off.
+const POWER_OFF: Duration = Duration::from_secs(20);
+
+/// What a kernel gets told. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a
+/// machine whose kernel is broken; `edd=off` avoids a slow BIOS call.
+const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
+
+/// A machine to start.
+#[derive(Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) vmlinuz: &'a Path,
+    pub(crate) initramfs: &'a [u8],
+    pub(crate) memory_mb: u32,
+    /// The wall-clock limit for everything from start to report.
+    pub(crate) limit: Duration,
+}
+
+/// How a machine that did its part ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// How its command ended.
+    pub(crate) status: Status,
+    /// What its kernel complained about; empty where all is well.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Machine<'_> {
+    /// Runs the machine to its end and hands each frame but the last to `sink` as it arrives.
+    ///
+    /// An error is a failure of the test bed: no command's end was reported. The console is then kept and its
+    /// end is part of the error's text.
+    pub(crate) fn run(&self, sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Outcome> {
+        let directory = Directory::make()?;
+        let result = self.run_in(&directory.path, sink);
+        let console = directory.console();
+        let (kept, text) = match &result {
+            Ok(outcome) if outcome.complaints.is_empty() => return directory.remove().and(result),
+            Ok(_) => (directory.keep(), String::new()),
+            Err(_) => (directory.keep(), console::tail(&console)),
+        };
+        result
+            .map_err(|error| {
+                Error::new(format!("{error}\n{text}\nThe guest's console: {}", kept.display()))
+            })
+            .map(|mut outcome| {
+                outcome.complaints.push(format!("the guest's console: {}", kept.display()));
+                outcome
+            })
+    }
+
+    fn run_in(
+        &self,
+        directory: &Path,
+        mut sink: impl FnMut(Frame) -> io::Result<()>,
+    ) -> Result<Outcome> {
+        let initramfs = directory.join("initramfs");
+        fs::write(&initramfs, self.initramfs)
+            .with_context(|| format!("write {}", initramfs.display()))?;
+        let deadline = Instant::now() + self.limit;
+        let mut qemu = Qemu::start(self, directory, &initramfs)?;
+        let (status, taint) = loop {
+            match qemu.next(deadline)? {
+                Some(Ok(Some(Frame::End { status, taint }))) => break (status, taint),
+                Some(Ok(Some(Frame::Failed(reason)))) => {
+                    return Err(Error::new(format!("the guest failed: {reason}")));
+                }
+                Some(Ok(Some(frame))) => sink(frame).context("pass the guest's output on")?,
+                Some(Ok(None)) => return Err(Error::new("the guest ended without a report")),
+                Some(Err(error)) => {
+                    return Err(Error::new(format!("the guest's report is damaged: {error}")));
+                }
+                None => {
+                    let limit = self.limit.as_secs();
+                    return Err(Error::new(format!("the guest was still running after {limit} s")));
+                }
+            }
+        };
+        qemu.power_off()?;
+        let console = fs::read(directory.join(CONSOLE)).context("read the guest's console")?;
+        let console = String::from_utf8_lossy(&console);
+        let mut complaints: Vec<String> =
+            console::complaints(&console).into_iter().map(str::to_owned).collect();
+        complaints
+            .extend(console::tainted(taint).iter().map(|name| format!("kernel taint: {name}")));
+        Ok(Outcome { status, complaints })
+    }
+}
+
+const CONSOLE: &str = "console.log";
+const QEMU_ERRORS: &str = "qemu.log";
+
+/// The emulator's process; dropped, it is gone.
+struct Qemu {
+    process: Child,
+    frames: Receiver<io::Result<Option<Frame>>>,
+}
+
+impl Qemu {
+    fn start(machine: &Machine<'_>, directory: &Path, initramfs: &Path) -> Result<Self> {
+        let errors =
+            File::create(directory.join(QEMU_ERRORS)).context("make the emulator's log")?;
+        let cores = thread::available_parallelism().map_or(1, usize::from).min(2);
+        // setpriv: the emulator must not outlive an xtask that is killed.
+        let mut command = host::command("setpriv");
+        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        // TCG always: a /dev/kvm that is there need not work.
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", &cores.to_string()]);
+        command.args(["-m", &machine.memory_mb.to_string()]);
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        command.arg("-kernel").arg(machine.vmlinuz).arg("-initrd").arg(initramfs);
+        command.args(["-append", KERNEL_ARGUMENTS]);
+        command.arg("-serial").arg(option("file:", &directory.join(CONSOLE)));
+        // The report's channel is this process's standard input and output.
+        command.args(["-chardev", "stdio,id=report,signal=off", "-device", "virtio-serial-pci"]);
+        command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
+        command.args([
+            "-fsdev",
+            "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+            "-device",
+            &format!("virtio-9p-pci,fsdev=root,mount_tag={HOST_ROOT_TAG}"),
+        ]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut process = command.spawn().context("start setpriv and qemu-system-x86_64")?;
+        let frames = read_frames(process.stdout.take().expect("standard output is a pipe"));
+        Ok(Self { process, frames })
+    }
+
+    /// The next thing that the channel brings, or `None` at the deadline.
+    fn next(&self, deadline: Instant) -> Result<Option<io::Result<Option<Frame>>>> {
+        match self.frames.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(frame) => Ok(Some(frame)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::new("the reader of the report is gone"))
+            }
+        }
+    }
+
+    /// Tells the guest that its report has arrived and waits until the machine is off.
+    fn power_off(&mut self) -> Result<()> {
+        let mut channel = self.process.stdin.take().expect("standard input is a pipe");
+        channel.write_all(&[0]).context("acknowledge the report")?;
+        match self.next(Instant::now() + POWER_OFF)? {
+            Some(Ok(None)) => Ok(()),
+            Some(Ok(Some(_))) => Err(Error::new("the guest went on after its last report")),
+            Some(Err(error)) => Err(Error::new(format!("the guest's report is damaged: {error}"))),
+            None => Err(Error::new("the guest reported but did not switch itself off")),
+        }
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill and its status is of no interest.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Reads frames until the channel ends, which is the last thing sent.
+fn read_frames(output: ChildStdout) -> Receiver<io::Result<Option<Frame>>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut reader = Reader::new(io::BufReader::new(output));
+        loop {
+            let frame = reader.receive();
+            let last = !matches!(frame, Ok(Some(_)));
+            if sender.send(frame).is_err() || last {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The directory of one run.
+struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    fn make() -> Result<Self> {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let path = cache::root().join(format!("run/{}-{run}", process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Self { path })
+    }
+
+    /// The console as far as it came, with what the emulator itself said.
+    fn console(&self) -> String {
+        let read = |name| fs::read(self.path.join(name)).unwrap_or_default();
+        let text = [read(CONSOLE), read(QEMU_ERRORS)].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn remove(&self) -> Result<()> {
+        fs::remove_dir_all(&self.path).with_context(|| format!("remove {}", self.path.display()))
+    }
+
+    /// Keeps the logs only; returns the console's path.
+    fn keep(&self) -> PathBuf {
+        // Where the initramfs cannot be removed, it is only in the way.
+        let _ = fs::remove_file(self.path.join("initramfs"));
+        self.path.join(CONSOLE)
+    }
+}
+
+/// An option's value that ends in a path; the emulator reads a doubled comma as one.
+fn option(prefix: &str, path: &Path) -> String {
+    format!("{prefix}{}", path.display().to_string().replace(',', ",,"))
+}

@@ -1,0 +1,32 @@
+//! The project's tasks. `cargo xtask help` lists them.
+
+mod args;
+mod cache;
+mod console;
+mod cpio;
+mod host;
+mod initramfs;
+mod kernel;
+mod machine;
+mod modules;
+mod packages;
+mod vm;
+
+use std::env;
+use std::process::ExitCode;
+
+use crate::args::Task;
+
+fn main() -> ExitCode {
+    let result = args::parse(env::args_os().skip(1)).and_then(|task| match task {
+        Task::Help => {
+            eprint!("{}", args::USAGE);
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Vm { guest, command } => vm::run(&guest, &command),
+    });
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error}");
+        ExitCode::from(vm::BED_FAILED)
+    })
+}

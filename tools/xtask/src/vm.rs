@@ -1,0 +1,149 @@
+//! `cargo xtask vm`: a command of the host, run in a guest that sees the host's files.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use guest::error::{Context, Result};
+use guest::plan::{Device, Plan};
+use guest::report::{Frame, Status};
+
+use crate::kernel::Kernel;
+use crate::machine::{Machine, Outcome};
+use crate::{host, initramfs, packages};
+
+/// Exit status where the test bed failed: set-up, boot, time limit, no report.
+pub(crate) const BED_FAILED: u8 = 125;
+/// Exit status where the command ended but the kernel complained.
+const KERNEL_COMPLAINED: u8 = 126;
+/// Exit status where the command could not be started.
+const NOT_STARTED: u8 = 127;
+
+/// What every guest with the host's root needs.
+const MODULES: [&str; 9] = [
+    "virtio_pci",
+    "virtio_console",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+    "veth",
+    // Kernel clients of a device are removed last in, first out: ib_uverbs must come before rdma_cm, or a
+    // program that holds a context open never hears of the device's removal.
+    "ib_uverbs",
+    "rdma_cm",
+    "rdma_ucm",
+];
+
+/// What is installed for a guest, and for building siw.
+const PACKAGES: [&str; 3] = ["kmod", "qemu-system-x86", "xz-utils"];
+const SIW_PACKAGES: [&str; 5] = ["gcc-12", "libc6-dev", "libelf1", "libssl3", "make"];
+
+/// A guest to start.
+#[derive(Clone, Debug)]
+pub(crate) struct Guest {
+    pub(crate) kernel: Kernel,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) limit: Duration,
+    pub(crate) memory_mb: u32,
+}
+
+impl Guest {
+    /// A guest with every device.
+    pub(crate) fn new(kernel: Kernel) -> Self {
+        let limit = Duration::from_secs(300);
+        Self { kernel, devices: Device::ALL.to_vec(), limit, memory_mb: 2048 }
+    }
+
+    /// Installs, downloads and builds whatever [`run`](Self::run) needs.
+    pub(crate) fn set_up(&self) -> Result<()> {
+        packages::require(&PACKAGES)?;
+        if self.devices.contains(&Device::Siw) {
+            packages::require(&SIW_PACKAGES)?;
+            self.kernel.siw()?;
+        }
+        self.kernel.image().map(drop)
+    }
+
+    /// Runs a command with this process's directory and environment, and what it was promised:
+    /// `RDMACM_TEST_KERNEL` (`6.1`) and `RDMACM_TEST_DEVICES` (`rxe0,siw0`).
+    pub(crate) fn run(
+        &self,
+        command: &[OsString],
+        sink: impl FnMut(Frame) -> io::Result<()>,
+    ) -> Result<Outcome> {
+        let image = self.kernel.image()?;
+        let mut wanted = MODULES.to_vec();
+        for device in &self.devices {
+            wanted.extend(match device {
+                // The checksums are looked up by name when they are needed, not linked.
+                Device::Rxe => ["crc32_generic", "rdma_rxe"],
+                Device::Siw => ["crc32c_generic", "libcrc32c"],
+            });
+        }
+        let mut files = image.module_files(&wanted)?;
+        if self.devices.contains(&Device::Siw) {
+            files.push(self.kernel.siw()?);
+        }
+        let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
+        let promises = [
+            ("PATH", host::search_path()),
+            ("RDMACM_TEST_KERNEL", self.kernel.name().into()),
+            ("RDMACM_TEST_DEVICES", names.join(",").into()),
+        ];
+        let mut environment: Vec<_> = env::vars_os().collect();
+        environment.retain(|(name, _)| promises.iter().all(|(promised, _)| name != promised));
+        environment.extend(promises.map(|(name, value)| (name.into(), value)));
+        let plan = Plan {
+            modules: Vec::new(),
+            module_tree: image.modules.into(),
+            devices: self.devices.clone(),
+            directory: env::current_dir().context("find the current directory")?.into(),
+            environment,
+            command: command.to_vec(),
+        };
+        let machine = Machine {
+            vmlinuz: &image.vmlinuz,
+            initramfs: &initramfs::pack(&initramfs::build_init()?, plan, &files)?,
+            memory_mb: self.memory_mb,
+            limit: self.limit,
+        };
+        machine.run(sink)
+    }
+}
+
+/// Passes what the command prints on to where it belongs.
+pub(crate) fn pass_on(frame: Frame) -> io::Result<()> {
+    match frame {
+        Frame::Output(bytes) => {
+            io::stdout().write_all(&bytes)?;
+            io::stdout().flush()
+        }
+        Frame::Error(bytes) => io::stderr().write_all(&bytes),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the command and ends as it did.
+pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
+    guest.set_up()?;
+    let outcome = guest.run(command, pass_on)?;
+    if !outcome.complaints.is_empty() {
+        eprintln!("xtask: the guest's kernel complained:\n{}", outcome.complaints.join("\n"));
+        return Ok(ExitCode::from(KERNEL_COMPLAINED));
+    }
+    Ok(match outcome.status {
+        Status::Exited(code) => ExitCode::from(u8::try_from(code).unwrap_or(BED_FAILED)),
+        // As a shell has it.
+        Status::Signaled(signal) => {
+            eprintln!("xtask: the command was killed by signal {signal}");
+            ExitCode::from(u8::try_from(128 + signal).unwrap_or(BED_FAILED))
+        }
+        Status::NotStarted(reason) => {
+            let program = command.first().map(|name| name.to_string_lossy());
+            eprintln!("xtask: cannot start {}: {reason}", program.unwrap_or_default());
+            ExitCode::from(NOT_STARTED)
+        }
+    })
+}

@@ -49,7 +49,7 @@ pub struct Field {
 pub enum Place {
     /// A member of the same name.
     Member,
-    /// A member designator of another spelling: a member of a union, or a name that Rust reserves.
+    /// A member designator of another spelling: a member of a union, or of a structure in the structure.
     Named(&'static str),
     /// No member at all: padding that the compiler adds and that Rust must name.
     Padding,
@@ -66,6 +66,16 @@ pub struct Constant {
     pub value: u64,
     /// Linux version that first had it, where a kernel of the test bed lacks it.
     pub since: Option<&'static str>,
+}
+
+/// A name without the `r#` that it has where it is a keyword of Rust.
+#[doc(hidden)]
+pub const fn plain(name: &'static str) -> &'static str {
+    let [b'r', b'#', plain @ ..] = name.as_bytes() else { return name };
+    match core::str::from_utf8(plain) {
+        Ok(plain) => plain,
+        Err(_) => panic!("the rest of a name after ASCII is text"),
+    }
 }
 
 /// Declares structures of the kernel's ABI: the type, its layout assertions and its rows of the layout table.
@@ -143,7 +153,7 @@ macro_rules! abi_structs {
                 since: $crate::abi_structs!(@since $($since)?),
                 fields: &[$(
                     $crate::layout::Field {
-                        name: stringify!($field),
+                        name: $crate::layout::plain(stringify!($field)),
                         offset: core::mem::offset_of!($name, $field),
                         size: size_of::<$type>(),
                         rust_type: stringify!($type),

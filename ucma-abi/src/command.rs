@@ -71,8 +71,7 @@ abi_structs! {
     pub struct rdma_ucm_cmd_hdr: size 8, align 4 {
         /// The command, one of `RDMA_USER_CM_CMD_*`.
         0 => cmd: u32,
-        /// Bytes of the request after this header. Named `in` in the kernel's header.
-        #[place("in")]
+        /// Bytes of the request after this header.
         4 => r#in: u16,
         /// Bytes that the response may take.
         6 => out: u16,

@@ -116,8 +116,8 @@ impl rdma_ucm_query_addr_resp {
     pub const MIN_SIZE: usize = core::mem::offset_of!(Self, ibdev_index);
 }
 
-/// A response of QUERY for paths, with room for [six](Self::CAPACITY): the kernel has two at most, the path and the
-/// alternate one, each of which may come in three records.
+/// A response of QUERY for paths, with room for [six](Self::CAPACITY). Linux 6.12 has two at most: the primary path and
+/// the alternate one.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct rdma_ucm_query_path_records {

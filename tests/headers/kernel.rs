@@ -1,0 +1,116 @@
+//! The kernels whose headers are at hand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::header::Header;
+
+/// A kernel, by its headers.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// Version, as `6.12`.
+    pub(crate) name: String,
+    /// The directory with the public headers, `include/uapi` of the kernel's source.
+    pub(crate) uapi: PathBuf,
+}
+
+impl Kernel {
+    /// Name of the environment variable that says where the headers are.
+    const VARIABLE: &'static str = "RDMACM_UAPI_HEADERS";
+
+    /// The kernels that `RDMACM_UAPI_HEADERS` names: `6.1=DIR:6.12=DIR`, where `DIR` is the kernel's `include/uapi`, with
+    /// the kernel's own headers beside it in `DIR/..`.
+    ///
+    /// # Panics
+    /// If it is not set, or names something else: a proof that was skipped would look like one that held.
+    pub(crate) fn from_environment() -> Vec<Self> {
+        let value = std::env::var(Self::VARIABLE).unwrap_or_else(|error| {
+            panic!(
+                "{}: {error}; it must say where the headers are: 6.1=DIR:6.12=DIR",
+                Self::VARIABLE
+            )
+        });
+        Self::parse(&value)
+    }
+
+    fn parse(value: &str) -> Vec<Self> {
+        value
+            .split(':')
+            .map(|entry| {
+                let (name, uapi) = entry
+                    .split_once('=')
+                    .unwrap_or_else(|| panic!("{}: {entry:?} is not VERSION=DIR", Self::VARIABLE));
+                version(name);
+                Self { name: name.to_owned(), uapi: PathBuf::from(uapi) }
+            })
+            .collect()
+    }
+
+    /// Whether the kernel has what came with a version; `None` came before every kernel of the test bed.
+    pub(crate) fn has(&self, since: Option<&str>) -> bool {
+        since.is_none_or(|since| version(since) <= version(&self.name))
+    }
+
+    /// Whether a header is one of the public ones, which a C program can include.
+    pub(crate) fn is_public(&self, header: &str) -> bool {
+        self.directory_of(header) != self.own()
+    }
+
+    /// The directory that holds a header: for RDMA that of the kernel's public headers or of its own, for the rest that
+    /// of the host.
+    fn directory_of(&self, header: &str) -> PathBuf {
+        if !header.starts_with("rdma/") {
+            return PathBuf::from("/usr/include");
+        }
+        let directories = [self.uapi.clone(), self.own()];
+        directories.into_iter().find(|dir| dir.join(header).is_file()).unwrap_or_else(|| {
+            panic!("Linux {}: no {header} in {} and above it", self.name, self.uapi.display())
+        })
+    }
+
+    fn own(&self) -> PathBuf {
+        self.uapi.join("..")
+    }
+
+    /// A header, read as text.
+    pub(crate) fn header(&self, name: &str) -> Header {
+        let text = read(&self.directory_of(name).join(name));
+        if self.is_public(name) {
+            Header::parse(name, &text)
+        } else {
+            Header::parse_own(name, &text)
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn version(name: &str) -> (u32, u32) {
+    name.split_once('.')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
+        .unwrap_or_else(|| panic!("{name:?} is not a version of Linux, as 6.12"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        let kernels = Kernel::parse("6.1=/a:6.12=/b");
+        assert_eq!(kernels[1].uapi, Path::new("/b"));
+        let has = |since| [kernels[0].has(since), kernels[1].has(since)];
+        assert_eq!(has(None), [true, true]);
+        assert_eq!(has(Some("6.1")), [true, true]);
+        assert_eq!(has(Some("6.2")), [false, true]);
+        assert_eq!(has(Some("6.18")), [false, false]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not VERSION=DIR")]
+    fn a_directory_alone_is_refused() {
+        Kernel::parse("/usr/include");
+    }
+}

@@ -1,0 +1,1 @@
+//! Helpers that several of the test targets share.

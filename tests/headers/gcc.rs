@@ -87,7 +87,8 @@ impl Work {
         let name = format!("headers-{}-{number}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(path.join("include")).expect("a directory for the build");
-        symlink(kernel.uapi.join("rdma"), path.join("include/rdma")).expect("a link");
+        let rdma = std::path::absolute(kernel.uapi.join("rdma")).expect("a directory");
+        symlink(rdma, path.join("include/rdma")).expect("a link");
         fs::write(path.join("facts.c"), source).expect("a source");
         Self { path }
     }

@@ -228,3 +228,116 @@ impl RawEvent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A CONNECT_REQUEST, field by field.
+    fn request() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(0x1_0000_0005_u64.to_ne_bytes()); // uid of the listener
+        bytes.extend(9_u32.to_ne_bytes()); // the new id
+        bytes.extend(4_u32.to_ne_bytes()); // CONNECT_REQUEST
+        bytes.extend(0_u32.to_ne_bytes()); // status
+        bytes.extend(0x11_u32.to_ne_bytes()); // qp_num
+        bytes.extend(0_u32.to_ne_bytes()); // qkey
+        let mut private_data = [0; 256];
+        private_data[..5].copy_from_slice(b"hello");
+        bytes.extend(private_data);
+        bytes.extend([56, 1, 2, 3, 1, 7, 6, 0]); // length, srq, depths, flow control, retries, valid
+        bytes.resize(RawEvent::SHORTEST, 0); // the rest of the union
+        bytes.extend([0; 4]); // reserved
+        bytes.extend([0; 8]); // ece
+        bytes
+    }
+
+    #[test]
+    fn a_request_says_who_and_what() {
+        let event = RawEvent::from_bytes(&request()).expect("whole");
+        assert_eq!((event.uid(), event.handle(), event.status()), (0x1_0000_0005, 9, 0));
+        assert_eq!(event.event_type(), EventType::ConnectRequest);
+        let EventData::Connection(param) = event.data(Service::Connected) else {
+            panic!("a connected service has connection parameters");
+        };
+        assert_eq!(param.private_data.len(), 56);
+        assert_eq!(&param.private_data[..6], b"hello\0");
+        assert_eq!((param.responder_resources, param.initiator_depth), (2, 3));
+        assert_eq!((param.flow_control, param.retry_count, param.rnr_retry_count), (1, 7, 6));
+        assert_eq!((param.srq, param.qp_num), (true, 0x11));
+    }
+
+    #[test]
+    fn the_same_bytes_mean_another_thing_to_a_datagram_id() {
+        let event = RawEvent::from_bytes(&request()).expect("whole");
+        let EventData::Datagram(param) = event.data(Service::Datagram) else {
+            panic!("a datagram service has datagram parameters");
+        };
+        assert_eq!(param.qp_num, 0x11);
+        assert!(param.private_data.is_empty());
+    }
+
+    #[test]
+    fn a_short_response_is_malformed_and_a_longer_one_is_read() {
+        let bytes = request();
+        for length in 0..RawEvent::SHORTEST {
+            let error = RawEvent::from_bytes(&bytes[..length]).expect_err("too short");
+            assert!(matches!(error.kind(), crate::ErrorKind::Malformed(_)), "{error}");
+        }
+        assert!(RawEvent::from_bytes(&bytes[..RawEvent::SHORTEST]).is_ok());
+        let mut longer = bytes;
+        longer.resize(1000, 0xff);
+        let event = RawEvent::from_bytes(&longer).expect("longer than known");
+        assert_eq!(event.handle(), 9);
+    }
+
+    #[test]
+    fn every_number_is_an_event_type_and_goes_back() {
+        for number in (0..100).chain([u32::MAX, 1 << 31]) {
+            let event_type = EventType::from(number);
+            assert_eq!(u32::from(event_type), number);
+            assert_eq!(matches!(event_type, EventType::Unknown(_)), number > 19);
+            assert!(!event_type.to_string().is_empty());
+        }
+        assert_eq!(EventType::Established.name(), "RDMA_CM_EVENT_ESTABLISHED");
+        assert_eq!(EventType::Unknown(77).to_string(), "event 77");
+    }
+
+    #[test]
+    fn statuses_are_signed() {
+        let mut bytes = request();
+        bytes[16..20].copy_from_slice(&(-110_i32).to_ne_bytes());
+        assert_eq!(RawEvent::from_bytes(&bytes).expect("whole").status(), -110);
+    }
+
+    #[test]
+    fn no_bytes_make_the_parser_panic() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let mut parsed = 0;
+        for _ in 0..20_000 {
+            let length = usize::try_from(next() % 400).expect("short");
+            let mut bytes: Vec<u8> = (0..length).map(|_| next().to_ne_bytes()[0]).collect();
+            // Half of them with a number that has a meaning.
+            if let Some(field) = bytes.get_mut(12..16).filter(|_| next() % 2 == 0) {
+                let number = u32::try_from(next() % 24).expect("small");
+                field.copy_from_slice(&number.to_ne_bytes());
+            }
+            let Ok(event) = RawEvent::from_bytes(&bytes) else { continue };
+            parsed += 1;
+            for service in [Service::Connected, Service::Datagram] {
+                match event.data(service) {
+                    EventData::Connection(param) => assert!(param.private_data.len() <= 255),
+                    EventData::Datagram(param) => assert!(param.private_data.len() <= 255),
+                    EventData::None | EventData::Argument(_) => {}
+                }
+            }
+        }
+        assert!(parsed > 1000, "only {parsed} of the random events were long enough");
+    }
+}

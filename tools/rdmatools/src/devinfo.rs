@@ -1,0 +1,244 @@
+//! `devinfo`: what devices there are and what they can do, in the words of `ibv_devinfo`.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use clap::Args;
+use rdmacm::device::{self, Device, GidEntry, GidType, LinkLayer, Port, Transport};
+use rdmacm::verbs::Context;
+
+use crate::failure::Failure;
+
+/// Show RDMA devices and their ports
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only this device
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    device: Option<String>,
+    /// Only the names
+    #[arg(short = 'l', long = "list")]
+    list: bool,
+    /// Also limits, objects in use, GIDs and P_Keys
+    #[arg(short = 'v', long = "verbose")]
+    verbose: bool,
+}
+
+pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut devices = device::list()?;
+    if let Some(wanted) = &options.device {
+        devices.retain(|device| device.name() == wanted);
+        if devices.is_empty() {
+            return Err(Failure::because(format!("there is no RDMA device {wanted}")));
+        }
+    }
+    if devices.is_empty() {
+        return Err(Failure::because("there is no RDMA device"));
+    }
+    let mut sheet = Sheet { out, depth: 0, verbose: options.verbose, failed: Vec::new() };
+    for device in &devices {
+        if options.list {
+            writeln!(sheet.out, "{}", device.name())?;
+        } else {
+            sheet.device(device)?;
+        }
+    }
+    if sheet.failed.is_empty() { Ok(()) } else { Err(Failure::Failed(sheet.failed)) }
+}
+
+/// The output: a key and a value per line, indented.
+struct Sheet<'a> {
+    out: &'a mut dyn Write,
+    depth: usize,
+    verbose: bool,
+    /// What could not be found out. The rest is shown all the same.
+    failed: Vec<String>,
+}
+
+impl Sheet<'_> {
+    fn line(&mut self, key: &str, value: impl Display) -> Result<(), Failure> {
+        let indent = self.depth * 4;
+        Ok(writeln!(self.out, "{:indent$}{:24}{value}", "", format!("{key}:"))?)
+    }
+
+    /// A line if there is a value.
+    fn known(&mut self, key: &str, value: Option<impl Display>) -> Result<(), Failure> {
+        value.map_or(Ok(()), |value| self.line(key, value))
+    }
+
+    /// The value, or its error among the failures.
+    fn noted<T>(&mut self, value: rdmacm::Result<T>) -> Option<T> {
+        value.map_err(|error| self.failed.push(error.to_string())).ok()
+    }
+
+    fn device(&mut self, device: &Device) -> Result<(), Failure> {
+        self.line("hca_id", device.name())?;
+        self.depth += 1;
+        self.known("index", device.index())?;
+        self.known("transport", device.transport().and_then(transport))?;
+        self.known("node_type", device.node_type())?;
+        self.known("driver", device.driver().map(driver))?;
+        self.known("fw_ver", device.firmware())?;
+        self.known("node_guid", device.node_guid())?;
+        self.known("sys_image_guid", device.system_image_guid())?;
+        match device.uverbs() {
+            Some(uverbs) => {
+                self.line("uverbs", uverbs.path())?;
+                self.known("driver_abi", uverbs.abi_version())?;
+            }
+            None => self.line("uverbs", "none (modprobe ib_uverbs)")?,
+        }
+        let context = self.noted(Context::open(device));
+        if let Some(context) = &context {
+            self.attributes(context)?;
+        }
+        if self.verbose {
+            let resources = self.noted(device.resources());
+            self.known("in_use", resources)?;
+        }
+        self.known("phys_port_cnt", device.port_count())?;
+        for number in 1..=device.port_count().unwrap_or(0) {
+            self.depth += 1;
+            if let Some(port) = self.noted(device.port(number)) {
+                self.port(&port, context.as_ref())?;
+            }
+            self.depth -= 1;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// What only an opened device tells about itself.
+    fn attributes(&mut self, context: &Context) -> Result<(), Failure> {
+        let Some(attributes) = self.noted(context.query_device()) else { return Ok(()) };
+        self.line("vendor_id", format_args!("0x{:04x}", attributes.vendor_id))?;
+        self.line("vendor_part_id", attributes.vendor_part_id)?;
+        self.line("hw_ver", format_args!("0x{:X}", attributes.hw_ver))?;
+        if !self.verbose {
+            return Ok(());
+        }
+        self.line("max_mr_size", format_args!("0x{:x}", attributes.max_mr_size.get()))?;
+        self.line("page_size_cap", format_args!("0x{:x}", attributes.page_size_cap.get()))?;
+        self.line("atomic_cap", attributes.atomic_cap)?;
+        self.line("local_ca_ack_delay", attributes.local_ca_ack_delay)?;
+        let limits = [
+            ("max_qp", attributes.max_qp),
+            ("max_qp_wr", attributes.max_qp_wr),
+            ("max_sge", attributes.max_sge),
+            ("max_sge_rd", attributes.max_sge_rd),
+            ("max_qp_rd_atom", attributes.max_qp_rd_atom),
+            ("max_qp_init_rd_atom", attributes.max_qp_init_rd_atom),
+            ("max_cq", attributes.max_cq),
+            ("max_cqe", attributes.max_cqe),
+            ("max_pd", attributes.max_pd),
+            ("max_mr", attributes.max_mr),
+            ("max_mw", attributes.max_mw),
+            ("max_ah", attributes.max_ah),
+            ("max_srq", attributes.max_srq),
+            ("max_srq_wr", attributes.max_srq_wr),
+            ("max_srq_sge", attributes.max_srq_sge),
+            ("max_mcast_grp", attributes.max_mcast_grp),
+            ("max_mcast_qp_attach", attributes.max_mcast_qp_attach),
+            ("max_total_mcast_qp_attach", attributes.max_total_mcast_qp_attach),
+        ];
+        limits.into_iter().try_for_each(|(key, limit)| self.line(key, limit))
+    }
+
+    fn port(&mut self, port: &Port, context: Option<&Context>) -> Result<(), Failure> {
+        self.line("port", port.number())?;
+        self.depth += 1;
+        self.known("state", port.state().map(|state| named(state.name(), "IB_", state.0)))?;
+        let physical = port.physical_state();
+        let physical = physical.map(|state| named(state.name(), "IB_PORT_PHYS_STATE_", state.0));
+        self.known("phys_state", physical)?;
+        self.known("link_layer", port.link_layer().map(link_layer))?;
+        self.known("netdev", port.netdev())?;
+        self.known("port_lid", port.lid())?;
+        if let Some(context) = context {
+            self.port_attributes(port, context)?;
+        }
+        if self.verbose {
+            self.tables(port)?;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// What only an opened device tells about a port.
+    fn port_attributes(&mut self, port: &Port, context: &Context) -> Result<(), Failure> {
+        // The command has one byte for the port.
+        let Ok(number) = u8::try_from(port.number()) else { return Ok(()) };
+        let Some(attributes) = self.noted(context.query_port(number)) else { return Ok(()) };
+        self.line("max_mtu", mtu(attributes.max_mtu.0))?;
+        self.line("active_mtu", mtu(attributes.active_mtu.0))?;
+        self.line("sm_lid", attributes.sm_lid)?;
+        self.line("port_lmc", format_args!("0x{:02x}", attributes.lmc))?;
+        if self.verbose {
+            self.line("max_msg_sz", format_args!("0x{:x}", attributes.max_msg_sz))?;
+            self.line("gid_tbl_len", attributes.gid_tbl_len)?;
+            self.line("pkey_tbl_len", attributes.pkey_tbl_len)?;
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self, port: &Port) -> Result<(), Failure> {
+        for entry in self.noted(port.gids()).into_iter().flatten() {
+            self.line(&format!("GID[{:3}]", entry.index), gid(&entry))?;
+        }
+        for (index, pkey) in self.noted(port.pkeys()).into_iter().flatten().enumerate() {
+            if pkey != 0 {
+                self.line(&format!("PKEY[{index:3}]"), format_args!("0x{pkey:04x}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn transport(transport: Transport) -> Option<&'static str> {
+    match transport {
+        Transport::InfiniBand => Some("InfiniBand (0)"),
+        Transport::Iwarp => Some("iWARP (1)"),
+        _ => None,
+    }
+}
+
+/// The driver by the name of its module's directory.
+fn driver(driver: device::DriverId) -> String {
+    let name = driver.name().and_then(|name| name.strip_prefix("RDMA_DRIVER_"));
+    name.map_or_else(|| driver.to_string(), str::to_lowercase)
+}
+
+fn link_layer(layer: LinkLayer) -> String {
+    match layer {
+        LinkLayer::IB_LINK_LAYER_INFINIBAND => "InfiniBand".to_owned(),
+        LinkLayer::IB_LINK_LAYER_ETHERNET => "Ethernet".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// `PORT_ACTIVE (4)`
+fn named(name: Option<&'static str>, prefix: &str, number: u8) -> String {
+    let name = name.and_then(|name| name.strip_prefix(prefix)).unwrap_or("unknown");
+    format!("{name} ({number})")
+}
+
+/// `1024 (3)`: bytes, and the kernel's number for them.
+fn mtu(number: u8) -> String {
+    match number {
+        1..=5 => format!("{} ({number})", 128 << number),
+        _ => format!("unknown ({number})"),
+    }
+}
+
+fn gid(entry: &GidEntry) -> String {
+    let mut text = entry.gid.to_string();
+    match entry.kind {
+        Some(GidType::RoceV1) => text.push_str(", IB/RoCE v1"),
+        Some(GidType::RoceV2) => text.push_str(", RoCE v2"),
+        _ => {}
+    }
+    if let Some(netdev) = &entry.netdev {
+        text.push_str(", ");
+        text.push_str(netdev);
+    }
+    text
+}

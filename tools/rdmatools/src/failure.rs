@@ -1,0 +1,32 @@
+//! How an applet fails.
+
+use std::io;
+
+/// Why an applet did not do all that it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What failed, one sentence each: `cannot add the RDMA link rxe0 (rxe on v0): ...`.
+    Failed(Vec<String>),
+    /// The output could not be written.
+    Output(io::Error),
+}
+
+impl Failure {
+    /// A single sentence.
+    pub(crate) fn because(message: impl Into<String>) -> Self {
+        Self::Failed(vec![message.into()])
+    }
+}
+
+impl From<rdmacm::Error> for Failure {
+    fn from(error: rdmacm::Error) -> Self {
+        Self::because(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Every error of writing to the output.
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}

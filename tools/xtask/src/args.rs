@@ -7,6 +7,7 @@ use guest::error::{Error, Result};
 use guest::plan::Device;
 
 use crate::kernel::Kernel;
+use crate::test::Selection;
 use crate::vm::Guest;
 
 pub(crate) const USAGE: &str = "\
@@ -18,6 +19,14 @@ usage: cargo xtask COMMAND
       fd00::2. Output and exit status are the program's; 128+N: signal N killed it; 125: the virtual
       machine failed; 126: its kernel complained (BUG, WARNING, Oops); 127: the program could not be
       started. Without --kernel, 6.12; without --device, both devices.
+
+  test [--kernel 6.1|6.12] [--timeout SECONDS] [FILTER]
+      Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in
+      virtual machines with both kernels or the one named. SECONDS limit one test program in one virtual
+      machine. The last line is `N passed, N failed`.
+
+  ci
+      Checks format, lints and documentation, then does what test does.
 ";
 
 /// What the user asks for.
@@ -25,6 +34,8 @@ usage: cargo xtask COMMAND
 pub(crate) enum Task {
     Help,
     Vm { guest: Guest, command: Vec<OsString> },
+    Test(Selection),
+    Ci(Selection),
 }
 
 /// Reads the arguments after the program's name.
@@ -33,6 +44,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     let task = arguments.next().unwrap_or_default();
     match task.to_str() {
         Some("vm") => vm(arguments),
+        Some("test") => test(arguments),
+        Some("ci") => match arguments.next() {
+            None => Ok(Task::Ci(everything())),
+            Some(surplus) => Err(Error::new(format!("ci does not take {surplus:?}\n{USAGE}"))),
+        },
         Some("help" | "--help" | "-h") => Ok(Task::Help),
         _ => Err(Error::new(format!("unknown command {task:?}\n{USAGE}"))),
     }
@@ -47,10 +63,7 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
             Some("--device") => devices.push(value(&mut arguments, "--device", |text| {
                 Device::from_link_type(text).filter(|device| !devices.contains(device))
             })?),
-            Some("--timeout") => {
-                let seconds = value(&mut arguments, "--timeout", |text| text.parse().ok())?;
-                guest.limit = Duration::from_secs(seconds);
-            }
+            Some("--timeout") => guest.limit = seconds(&mut arguments)?,
             Some("--memory") => {
                 guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
             }
@@ -66,6 +79,31 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
         return Err(Error::new(format!("vm: the program is missing: -- PROGRAM\n{USAGE}")));
     }
     Ok(Task::Vm { guest, command })
+}
+
+/// Every test on every kernel.
+fn everything() -> Selection {
+    let limit = Duration::from_secs(600);
+    Selection { kernels: Kernel::ALL.to_vec(), filter: None, limit }
+}
+
+fn test(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    let mut selection = everything();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--kernel") => selection.kernels = vec![kernel(&mut arguments)?],
+            Some("--timeout") => selection.limit = seconds(&mut arguments)?,
+            Some(filter) if selection.filter.is_none() && !filter.starts_with('-') => {
+                selection.filter = Some(filter.to_owned());
+            }
+            _ => return Err(Error::new(format!("test does not take {argument:?}\n{USAGE}"))),
+        }
+    }
+    Ok(Task::Test(selection))
+}
+
+fn seconds(arguments: &mut impl Iterator<Item = OsString>) -> Result<Duration> {
+    value(arguments, "--timeout", |text| text.parse().ok().map(Duration::from_secs))
 }
 
 fn kernel(arguments: &mut impl Iterator<Item = OsString>) -> Result<Kernel> {
@@ -112,9 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn test_takes_one_filter() {
+        let Ok(Task::Test(selection)) = parsed("test reject --kernel 6.1 --timeout 9") else {
+            panic!("refused");
+        };
+        assert_eq!(selection.kernels, [Kernel::V6_1]);
+        assert_eq!(selection.filter.as_deref(), Some("reject"));
+        assert_eq!(selection.limit, Duration::from_secs(9));
+        assert!(parsed("test a b").is_err());
+        assert!(parsed("test --nocapture").is_err());
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (line, part) in [
             ("", "unknown command"),
+            ("ci quickly", "ci does not take \"quickly\""),
             ("vm", "program is missing"),
             ("vm true", "unknown option \"true\""),
             ("vm --kernel", "--kernel needs a value"),

@@ -91,6 +91,14 @@ impl Kernel {
             .with_context(|| format!("write {}", about.display()))
     }
 
+    /// The headers of the kernel's package, unpacked: their `include/uapi`.
+    pub(crate) fn headers(self) -> Result<PathBuf> {
+        let release = self.image()?.release;
+        let root = self.headers_root()?;
+        let common = release.trim_end_matches("-amd64");
+        Ok(root.join(format!("usr/src/linux-headers-{common}-common/include/uapi")))
+    }
+
     fn headers_root(self) -> Result<PathBuf> {
         cache::entry(&format!("{}/headers", self.name()), |root| self.fetch_headers(root))
     }

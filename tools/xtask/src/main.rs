@@ -2,14 +2,17 @@
 
 mod args;
 mod cache;
+mod ci;
 mod console;
 mod cpio;
 mod host;
 mod initramfs;
 mod kernel;
+mod libtest;
 mod machine;
 mod modules;
 mod packages;
+mod test;
 mod vm;
 
 use std::env;
@@ -24,6 +27,8 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Task::Vm { guest, command } => vm::run(&guest, &command),
+        Task::Test(selection) => Ok(test::run(&selection)),
+        Task::Ci(selection) => Ok(ci::run(&selection)),
     });
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error}");

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -56,20 +57,28 @@ impl Guest {
         Self { kernel, devices: Device::ALL.to_vec(), limit, memory_mb: 2048 }
     }
 
-    /// Installs, downloads and builds whatever [`run`](Self::run) needs.
-    pub(crate) fn set_up(&self) -> Result<()> {
-        packages::require(&PACKAGES)?;
+    /// The packages that must be installed.
+    pub(crate) fn packages(&self) -> Vec<&'static str> {
+        let mut packages = PACKAGES.to_vec();
         if self.devices.contains(&Device::Siw) {
-            packages::require(&SIW_PACKAGES)?;
+            packages.extend(SIW_PACKAGES);
+        }
+        packages
+    }
+
+    /// Downloads and builds whatever else [`run`](Self::run) needs.
+    pub(crate) fn fetch(&self) -> Result<()> {
+        if self.devices.contains(&Device::Siw) {
             self.kernel.siw()?;
         }
         self.kernel.image().map(drop)
     }
 
-    /// Runs a command with this process's directory and environment, and what it was promised:
+    /// Runs a command in a directory of the host with this process's environment and what it was promised:
     /// `RDMACM_TEST_KERNEL` (`6.1`) and `RDMACM_TEST_DEVICES` (`rxe0,siw0`).
     pub(crate) fn run(
         &self,
+        directory: &Path,
         command: &[OsString],
         sink: impl FnMut(Frame) -> io::Result<()>,
     ) -> Result<Outcome> {
@@ -99,7 +108,7 @@ impl Guest {
             modules: Vec::new(),
             module_tree: image.modules.into(),
             devices: self.devices.clone(),
-            directory: env::current_dir().context("find the current directory")?.into(),
+            directory: directory.into(),
             environment,
             command: command.to_vec(),
         };
@@ -127,8 +136,10 @@ pub(crate) fn pass_on(frame: Frame) -> io::Result<()> {
 
 /// Runs the command and ends as it did.
 pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
-    guest.set_up()?;
-    let outcome = guest.run(command, pass_on)?;
+    packages::require(&guest.packages())?;
+    guest.fetch()?;
+    let directory = env::current_dir().context("find the current directory")?;
+    let outcome = guest.run(&directory, command, pass_on)?;
     if !outcome.complaints.is_empty() {
         eprintln!("xtask: the guest's kernel complained:\n{}", outcome.complaints.join("\n"));
         return Ok(ExitCode::from(KERNEL_COMPLAINED));

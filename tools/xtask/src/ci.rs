@@ -1,0 +1,28 @@
+//! `cargo xtask ci`: what every change must pass.
+
+use std::process::{Command, ExitCode};
+
+use guest::error::{Context, Error, Result};
+
+use crate::host::{self, progress};
+use crate::test::{self, Selection, Tests};
+
+/// Runs format, lints, documentation and every test; each of the first three counts as one test.
+pub(crate) fn run(selection: &Selection) -> ExitCode {
+    let mut tests = Tests::default();
+    tests.step("format", cargo(&["fmt", "--all", "--check"]));
+    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    tests.step("lints", cargo(&lints));
+    tests.step("documentation", cargo(&["doc", "--workspace", "--no-deps"]));
+    test::add(selection, &mut tests);
+    tests.finish()
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    let line = format!("cargo {}", arguments.join(" "));
+    progress(&format!("== {line}"));
+    let mut cargo: Command = host::cargo();
+    let status = cargo.args(arguments).env("RUSTDOCFLAGS", "-D warnings").status();
+    let status = status.with_context(|| format!("run {line}"))?;
+    if status.success() { Ok(()) } else { Err(Error::new(format!("{line} ended with {status}"))) }
+}

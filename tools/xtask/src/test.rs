@@ -1,0 +1,279 @@
+//! `cargo xtask test`: every test of the project, with the test bed that some of them need.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use guest::error::{Context, Error, Result};
+use guest::report::{Frame, Status};
+
+use crate::host::{self, progress};
+use crate::kernel::Kernel;
+use crate::libtest::{self, Artifact, Counts, Tally};
+use crate::packages;
+use crate::vm::{self, Guest};
+
+/// The package whose ignored tests need the test bed, and the one target of it that needs no guest.
+const PACKAGE: &str = "tests";
+const HEADERS: &str = "headers";
+
+/// What the tests run besides the project's own programs: the C peers, the C compiler, tools.
+const PACKAGES: [&str; 8] = [
+    "gcc",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "libc6-dev",
+    "perftest",
+    "rdmacm-utils",
+    "strace",
+];
+
+/// Which tests to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) kernels: Vec<Kernel>,
+    /// Only tests whose name contains this.
+    pub(crate) filter: Option<String>,
+    /// The wall-clock limit of one test program in one guest.
+    pub(crate) limit: Duration,
+}
+
+/// What has run so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tests {
+    counts: Counts,
+    /// What went wrong besides failed tests; each counts as one.
+    troubles: Vec<String>,
+}
+
+impl Tests {
+    /// Counts a step that is a test as a whole.
+    pub(crate) fn step(&mut self, name: &str, result: Result<()>) {
+        match result {
+            Ok(()) => self.counts.passed += 1,
+            Err(error) => self.trouble(&format!("{name}: {error}")),
+        }
+    }
+
+    fn trouble(&mut self, text: &str) {
+        progress(text);
+        self.counts.failed += 1;
+        self.troubles.push(text.to_owned());
+    }
+
+    /// Says how it went: `N passed, N failed` is the last line.
+    pub(crate) fn finish(mut self) -> ExitCode {
+        if self.counts == Counts::default() {
+            self.trouble("no test ran");
+        }
+        if !self.troubles.is_empty() {
+            eprintln!("\nxtask: besides the tests that failed:");
+        }
+        for trouble in &self.troubles {
+            eprintln!("xtask: {trouble}");
+        }
+        let Counts { passed, failed } = self.counts;
+        match writeln!(io::stdout(), "{passed} passed, {failed} failed") {
+            Ok(()) if failed == 0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Runs the tests.
+pub(crate) fn run(selection: &Selection) -> ExitCode {
+    let mut tests = Tests::default();
+    add(selection, &mut tests);
+    tests.finish()
+}
+
+/// Runs the tests and adds them to `tests`.
+pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
+    let guests: Vec<Guest> = selection
+        .kernels
+        .iter()
+        .map(|kernel| Guest { limit: selection.limit, ..Guest::new(*kernel) })
+        .collect();
+    let artifacts = match set_up(&guests).and_then(|()| build()) {
+        Ok(artifacts) => artifacts,
+        Err(error) => return tests.trouble(&error.to_string()),
+    };
+    on_host(selection, tests);
+    for artifact in &artifacts {
+        on_bed(selection, &guests, artifact, tests);
+    }
+}
+
+/// Gets everything that the guests and the tests in them need.
+fn set_up(guests: &[Guest]) -> Result<()> {
+    let mut wanted = PACKAGES.to_vec();
+    wanted.extend(guests.iter().flat_map(Guest::packages));
+    wanted.sort_unstable();
+    wanted.dedup();
+    packages::require(&wanted)?;
+    thread::scope(|scope| {
+        let kernels: Vec<_> = guests
+            .iter()
+            .map(|guest| scope.spawn(|| guest.fetch().and_then(|()| guest.kernel.headers())))
+            .collect();
+        kernels.into_iter().try_for_each(|kernel| match kernel.join() {
+            Ok(result) => result.map(drop),
+            Err(_) => Err(Error::new("the preparation of a kernel panicked")),
+        })
+    })
+}
+
+/// Builds every test; returns the programs of the package that needs the bed.
+fn build() -> Result<Vec<Artifact>> {
+    progress("building the tests");
+    let mut cargo = host::cargo();
+    cargo.args(["test", "--workspace", "--no-run"]);
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let Output { status, stdout: messages, .. } = cargo.output().context("build the tests")?;
+    if !status.success() {
+        return Err(Error::new("cannot build the tests: cargo says why above"));
+    }
+    let manifest = directory().join("Cargo.toml");
+    let manifest = manifest
+        .to_str()
+        .ok_or_else(|| Error::new(format!("the path {} is not valid UTF-8", manifest.display())))?;
+    Ok(libtest::integration_tests(&String::from_utf8_lossy(&messages), manifest))
+}
+
+fn directory() -> PathBuf {
+    host::workspace().join(PACKAGE)
+}
+
+/// Runs what needs no bed, by plain `cargo test`.
+fn on_host(selection: &Selection, tests: &mut Tests) {
+    progress("== host: cargo test --workspace");
+    let mut cargo = host::cargo();
+    cargo.args(["test", "--workspace", "--no-fail-fast", "--"]).args(&selection.filter);
+    let result = counted(&mut cargo);
+    tests.add_program("host", None, result);
+}
+
+/// Runs the ignored tests of one program where they belong.
+fn on_bed(selection: &Selection, guests: &[Guest], artifact: &Artifact, tests: &mut Tests) {
+    let listed = match listed(artifact, selection) {
+        Ok(0) => return,
+        Ok(listed) => listed,
+        Err(error) => return tests.trouble(&format!("{}: {error}", artifact.target)),
+    };
+    if artifact.target == HEADERS {
+        progress("== headers");
+        let result = uapi_headers(guests).and_then(|headers| {
+            let mut program = Command::new(&artifact.program);
+            program.args(arguments(selection)).current_dir(directory());
+            counted(program.env("RDMACM_UAPI_HEADERS", headers))
+        });
+        return tests.add_program(HEADERS, Some(listed), result);
+    }
+    for guest in guests {
+        let name = format!("{} on Linux {}", artifact.target, guest.kernel.name());
+        progress(&format!("== {name}"));
+        let mut command = vec![OsString::from(&artifact.program)];
+        command.extend(arguments(selection).map(OsString::from));
+        tests.add_program(&name, Some(listed), in_guest(guest, &command));
+    }
+}
+
+/// How a test program ended: what it counted, and whether it was content.
+struct Ended {
+    counts: Counts,
+    success: bool,
+    /// What the kernel said against it.
+    complaints: Vec<String>,
+}
+
+impl Tests {
+    /// Adds a program's tests. Each way in which it was not what it should have been is a trouble.
+    fn add_program(&mut self, name: &str, listed: Option<u64>, ended: Result<Ended>) {
+        let Ended { counts, success, complaints } = match ended {
+            Ok(ended) => ended,
+            Err(error) => return self.trouble(&format!("{name}: {error}")),
+        };
+        self.counts.add(counts);
+        let Counts { passed, failed } = counts;
+        progress(&format!("{name}: {passed} passed, {failed} failed"));
+        if let Some(listed) = listed.filter(|listed| *listed != passed + failed) {
+            self.trouble(&format!(
+                "{name}: {listed} tests should have run, {} did",
+                passed + failed
+            ));
+        }
+        if success != (failed == 0) {
+            let ending = if success { "was content" } else { "failed" };
+            self.trouble(&format!("{name}: the program {ending} with {failed} failed tests"));
+        }
+        if !complaints.is_empty() {
+            self.trouble(&format!("{name}: the kernel complained:\n{}", complaints.join("\n")));
+        }
+    }
+}
+
+fn arguments(selection: &Selection) -> impl Iterator<Item = &str> {
+    ["--ignored", "--test-threads=1"].into_iter().chain(selection.filter.as_deref())
+}
+
+/// How many ignored tests the program has.
+fn listed(artifact: &Artifact, selection: &Selection) -> Result<u64> {
+    let mut program = Command::new(&artifact.program);
+    program.args(arguments(selection)).args(["--list", "--format", "terse"]);
+    let list = host::output(program.stdin(Stdio::null()), "list the tests")?;
+    Ok(libtest::listed(&String::from_utf8_lossy(&list)))
+}
+
+/// `6.1=DIRECTORY:6.12=DIRECTORY`.
+fn uapi_headers(guests: &[Guest]) -> Result<String> {
+    let kernels = guests.iter().map(|guest| {
+        let directory = guest.kernel.headers()?;
+        Ok(format!("{}={}", guest.kernel.name(), directory.display()))
+    });
+    Ok(kernels.collect::<Result<Vec<_>>>()?.join(":"))
+}
+
+/// Runs a program of the host, passes its output on and counts the tests in it.
+fn counted(command: &mut Command) -> Result<Ended> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let doing = || format!("run {name}");
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = spawned.with_context(doing)?;
+    let mut output = child.stdout.take().expect("standard output is a pipe");
+    let mut tally = Tally::default();
+    let mut buffer = [0; 8192];
+    loop {
+        let count = output.read(&mut buffer).with_context(doing)?;
+        if count == 0 {
+            break;
+        }
+        tally.feed(&buffer[..count]);
+        io::stdout().write_all(&buffer[..count]).context("pass the output on")?;
+    }
+    let success = child.wait().with_context(doing)?.success();
+    Ok(Ended { counts: tally.counts(), success, complaints: Vec::new() })
+}
+
+fn in_guest(guest: &Guest, command: &[OsString]) -> Result<Ended> {
+    let mut tally = Tally::default();
+    let outcome = guest.run(&directory(), command, |frame| {
+        if let Frame::Output(bytes) = &frame {
+            tally.feed(bytes);
+        }
+        vm::pass_on(frame)
+    })?;
+    let success = match outcome.status {
+        Status::Exited(code) => code == 0,
+        Status::Signaled(signal) => {
+            return Err(Error::new(format!("signal {signal} killed the program")));
+        }
+        Status::NotStarted(reason) => {
+            return Err(Error::new(format!("the program could not be started: {reason}")));
+        }
+    };
+    Ok(Ended { counts: tally.counts(), success, complaints: outcome.complaints })
+}

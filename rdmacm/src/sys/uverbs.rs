@@ -6,12 +6,17 @@
 //! responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use verbs_abi::ioctl::{
+    RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY,
+    UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
+    UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
+};
 use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr,
-    ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
+    ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context, rdma_driver_id,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -24,17 +29,21 @@ use crate::error::{Result, WrongProcess};
 const RESPONSE_WORDS: usize = 64;
 
 /// An open verbs file.
+///
+/// Commands go by `write`. The kernel takes those only from the credentials that opened the file; after a change of them, commands go by
+/// ioctl, which does not care.
 #[derive(Debug)]
 pub(crate) struct UverbsFile {
     fd: OwnedFd,
     process: Process,
+    driver: rdma_driver_id,
 }
 
 impl UverbsFile {
-    /// Opens the node at `path`, which must have the device number `dev` where that is known.
-    pub(crate) fn open(path: &str, dev: Option<u64>) -> Result<Self> {
+    /// Opens the node at `path`, which must have the device number `dev` where that is known. `driver` is that of the device.
+    pub(crate) fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self> {
         let fd = open_node(path, dev, "load the module: modprobe ib_uverbs")?;
-        Ok(Self { fd, process: Process::current() })
+        Ok(Self { fd, process: Process::current(), driver })
     }
 
     /// Whether commands and rings may be used at all: not in a child of the process that opened the file.
@@ -70,44 +79,63 @@ impl UverbsFile {
         let length = size_of::<C::Response>() + size_of::<O>();
         // The kernel takes a missing response only as a zero address.
         let address = match length {
-            0 => AlignedU64::default(),
-            _ => u64::try_from(words.as_mut_ptr().expose_provenance())
-                .expect("an address has at most 64 bits")
-                .into(),
+            0 => 0,
+            _ => address(words.as_mut_ptr()),
         };
         if let Some(field) = request.response_mut() {
-            *field = address;
+            *field = address.into();
         }
-        let frame = if C::EXTENDED {
-            let header = ib_uverbs_cmd_hdr {
-                command: C::NUMBER | IB_USER_VERBS_CMD_FLAG_EXTENDED,
-                in_words: units(size_of::<C>(), 8),
-                out_words: units(size_of::<C::Response>(), 8),
-            };
-            let extended = ib_uverbs_ex_cmd_hdr {
-                response: address,
-                provider_in_words: units(size_of::<I>(), 8),
-                provider_out_words: units(size_of::<O>(), 8),
-                cmd_hdr_reserved: 0,
-            };
-            let parts = [header.as_bytes(), extended.as_bytes(), request.as_bytes()];
-            Frame::new(&[parts[0], parts[1], parts[2], driver_request.as_bytes()])
-        } else {
-            let sent = size_of::<ib_uverbs_cmd_hdr>() + size_of::<C>() + size_of::<I>();
-            let header = ib_uverbs_cmd_hdr {
-                command: C::NUMBER,
-                in_words: units(sent, 4),
-                out_words: units(length, 4),
-            };
-            Frame::new(&[header.as_bytes(), request.as_bytes(), driver_request.as_bytes()])
-        };
-        // SAFETY: the only address in the command is that of `words`, a live local at least as long as the header says.
-        unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }?;
+        let frame = frame(&request, driver_request, address, size_of::<O>());
+        // SAFETY: the only address in the command is that of `words`, a live local at least as long as the headers say.
+        let written = unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) };
+        match written {
+            Err(refused @ Refused::WrongProcess(WrongProcess::Credentials)) => {
+                let parts = [request.as_bytes(), driver_request.as_bytes()];
+                let lengths = [size_of::<C::Response>(), size_of::<O>()];
+                // SAFETY: `address` is that of `words`, a live local at least as long as the two lengths together.
+                unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }
+                    .map_err(|errno| match errno {
+                        // A kernel before 5.0, which has no other way in.
+                        Errno::ENOTTY | Errno::EPROTONOSUPPORT => refused,
+                        errno => Refused::Os(errno),
+                    })?;
+            }
+            written => written?,
+        }
         let stored = &words.as_bytes()[..length];
         let (response, rest) =
             C::Response::read_from_prefix(stored).expect("the buffer holds the response");
         let driver_response = O::read_from_bytes(rest).expect("the buffer holds the driver's part");
         Ok((response, driver_response))
+    }
+
+    /// Sends a write command by the ioctl that does not compare credentials: INVOKE_WRITE.
+    ///
+    /// `parts` are the core's request and the driver's, `lengths` those of the two responses, which go to `address` one after the other.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be valid for writes of both lengths together while the call lasts.
+    unsafe fn invoke_write(
+        &self,
+        command: u32,
+        parts: [&[u8]; 2],
+        address: u64,
+        lengths: [usize; 2],
+    ) -> Result<(), Errno> {
+        let mut call = InvokeWrite::new(self.driver);
+        call.input(UVERBS_ATTR_WRITE_CMD, u64::from(command).as_bytes());
+        call.input(UVERBS_ATTR_CORE_IN, parts[0]);
+        call.input(UVERBS_ATTR_UHW_IN, parts[1]);
+        let behind = u64::try_from(lengths[0]).expect("responses are short");
+        call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
+        call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: the argument of this ioctl is the header with its attributes behind it, which `call` holds and which the
+        // kernel reads and writes by the lengths and counts that `call` keeps; inputs are slices that outlive the call, and
+        // the caller answers for the outputs.
+        let done = unsafe { libc::ioctl(fd, libc::Ioctl::from(RDMA_VERBS_IOCTL), &mut call) };
+        Errno::result(done).map(drop)
     }
 
     /// Makes the file a verbs context and returns the descriptor of its asynchronous events.
@@ -129,10 +157,90 @@ impl UverbsFile {
 
 const HEADERS: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_ex_cmd_hdr>();
 
-/// A length in the header's units.
-fn units(bytes: usize, unit: usize) -> u16 {
-    debug_assert_eq!(bytes % unit, 0, "commands are whole numbers of units");
-    u16::try_from(bytes / unit).expect("commands are short")
+/// The command as it is written: headers, the core's request, the driver's request.
+fn frame<C: Command, I: IntoBytes + Immutable>(
+    request: &C,
+    driver_request: &I,
+    address: u64,
+    driver_response: usize,
+) -> Frame {
+    const WHOLE: &str = "requests and responses are short and whole numbers of words";
+    let (sent, driver_sent) = (size_of::<C>(), size_of::<I>());
+    let response = size_of::<C::Response>();
+    if C::EXTENDED {
+        let header = ib_uverbs_cmd_hdr::extended(C::NUMBER, sent, response).expect(WHOLE);
+        let second = ib_uverbs_ex_cmd_hdr::new(address, driver_sent, driver_response).expect(WHOLE);
+        let headers = [header.as_bytes(), second.as_bytes()];
+        Frame::new(&[headers[0], headers[1], request.as_bytes(), driver_request.as_bytes()])
+    } else {
+        let (sent, response) = (sent + driver_sent, response + driver_response);
+        let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, response).expect(WHOLE);
+        Frame::new(&[header.as_bytes(), request.as_bytes(), driver_request.as_bytes()])
+    }
+}
+
+/// The command's number as headers and INVOKE_WRITE have it.
+fn command_word<C: Command>() -> u32 {
+    if C::EXTENDED { C::NUMBER | IB_USER_VERBS_CMD_FLAG_EXTENDED } else { C::NUMBER }
+}
+
+fn address<T>(pointer: *mut T) -> u64 {
+    u64::try_from(pointer.expose_provenance()).expect("an address has at most 64 bits")
+}
+
+/// The argument of the ioctl: a header, and as many attributes as it says.
+#[repr(C)]
+struct InvokeWrite {
+    header: ib_uverbs_ioctl_hdr,
+    attributes: [ib_uverbs_attr; 5],
+}
+
+impl InvokeWrite {
+    fn new(driver: rdma_driver_id) -> Self {
+        let header = ib_uverbs_ioctl_hdr {
+            length: u16::try_from(size_of::<ib_uverbs_ioctl_hdr>()).expect("24 fits"),
+            object_id: UVERBS_OBJECT_DEVICE,
+            method_id: UVERBS_METHOD_INVOKE_WRITE,
+            num_attrs: 0,
+            reserved1: AlignedU64::default(),
+            driver_id: driver,
+            reserved2: 0,
+        };
+        Self { header, attributes: [ib_uverbs_attr::default(); 5] }
+    }
+
+    /// An input, unless it is empty. Up to 8 bytes go by value.
+    fn input(&mut self, attr_id: u16, bytes: &[u8]) {
+        let data = match bytes.len() {
+            0 => return,
+            length @ 1..=8 => {
+                let mut value = [0; 8];
+                value[..length].copy_from_slice(bytes);
+                u64::from_ne_bytes(value)
+            }
+            _ => address(bytes.as_ptr().cast_mut()),
+        };
+        self.attribute(attr_id, data, bytes.len());
+    }
+
+    /// An output, unless it is empty.
+    fn output(&mut self, attr_id: u16, address: u64, length: usize) {
+        if length > 0 {
+            self.attribute(attr_id, address, length);
+        }
+    }
+
+    fn attribute(&mut self, attr_id: u16, data: u64, length: usize) {
+        self.attributes[usize::from(self.header.num_attrs)] = ib_uverbs_attr {
+            attr_id,
+            len: u16::try_from(length).expect("requests and responses are short"),
+            flags: UVERBS_ATTR_F_MANDATORY,
+            attr_data: 0,
+            data: data.into(),
+        };
+        self.header.num_attrs += 1;
+        self.header.length += u16::try_from(size_of::<ib_uverbs_attr>()).expect("16 fits");
+    }
 }
 
 /// Wraps the descriptor of a response.

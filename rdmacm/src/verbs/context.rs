@@ -10,7 +10,7 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::device::{self, Device, Guid, Transport};
+use crate::device::{self, Device, DriverId, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::Provider;
 use crate::sys::command::Refused;
@@ -65,7 +65,8 @@ impl Context {
             let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
             return Err(Error::new(OPERATION, subject(), kind));
         };
-        let file = UverbsFile::open(&node.path(), node.device_number())?;
+        let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
+        let file = UverbsFile::open(&node.path(), node.device_number(), driver)?;
         let provider = Provider::of(device);
         let async_events =
             provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;

@@ -1,0 +1,39 @@
+//! Connects to a server and sends it a message: `cargo run --example client 10.0.0.1:7471 hello`
+#![expect(unsafe_code, reason = "posts a send, which carries its bytes inline")]
+use rdmacm::{cm::*, verbs::*};
+use std::{net::SocketAddr, time::Duration};
+
+fn send(server: SocketAddr, message: &str) -> rdmacm::Result<()> {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Tcp)?;
+    id.resolve_addr(None, server, Duration::from_secs(2))?;
+    channel.expect_event(EventType::AddrResolved)?;
+    id.resolve_route(Duration::from_secs(2))?;
+    channel.expect_event(EventType::RouteResolved)?;
+
+    let context = id.context()?;
+    let pd = ProtectionDomain::new(&context)?;
+    let cq = CompletionQueue::new(&context, 4, Some(&CompletionChannel::new(&context)?))?;
+    let caps = QueuePairCaps { max_inline_data: 64, ..QueuePairCaps::default() };
+    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: true };
+    let qp = id.create_qp(&pd, &init)?;
+    id.connect(&ConnParam::default())?;
+    channel.expect_event(EventType::Established)?;
+
+    let payload = Payload::Inline(message.as_bytes());
+    let (operation, flags) = (SendOperation::Send, SendFlags::empty());
+    // SAFETY: an inline payload is copied; the device gets no memory of ours.
+    unsafe { qp.post_send(&SendRequest { wr_id: 1, operation, payload, flags })? };
+    cq.wait(&mut [Completion::default()])?;
+
+    id.disconnect()?;
+    channel.expect_event(EventType::Disconnected)?;
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let server = arguments.next().ok_or("usage: client ADDRESS:PORT MESSAGE")?;
+    let message = arguments.next().ok_or("usage: client ADDRESS:PORT MESSAGE")?;
+    Ok(send(server.parse()?, &message)?)
+}

@@ -1,0 +1,41 @@
+//! Waits for a client and prints the message that it sends: `cargo run --example server 0.0.0.0:7471`
+#![expect(unsafe_code, reason = "posts a receive over memory that outlives it")]
+use rdmacm::{cm::*, verbs::*};
+use std::net::SocketAddr;
+
+fn receive(address: SocketAddr) -> rdmacm::Result<String> {
+    let channel = EventChannel::new()?;
+    let listener = CmId::new(&channel, PortSpace::Tcp)?;
+    listener.bind(address)?;
+    listener.listen(1)?;
+    let mut request = channel.expect_event(EventType::ConnectRequest)?;
+    let id = request.take_request().expect("a request brings an id");
+
+    let context = id.context()?;
+    let pd = ProtectionDomain::new(&context)?;
+    let cq = CompletionQueue::new(&context, 4, Some(&CompletionChannel::new(&context)?))?;
+    let caps = QueuePairCaps::default();
+    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: true };
+    let qp = id.create_qp(&pd, &init)?;
+    let buffer = MemoryRegion::alloc(&pd, 64, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
+    // SAFETY: the buffer is not touched before the receive has completed, and dropped after that.
+    unsafe { qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &[buffer.sge(..)?] })? };
+
+    id.accept(&ConnParam::default())?;
+    channel.expect_event(EventType::Established)?;
+    let mut done = [Completion::default()];
+    cq.wait(&mut done)?;
+    let mut text = vec![0; done[0].byte_len() as usize];
+    buffer.read(0, &mut text)?;
+
+    channel.expect_event(EventType::Disconnected)?;
+    id.disconnect()?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[expect(clippy::print_stdout, reason = "a program for a terminal")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let address = std::env::args().nth(1).ok_or("usage: server ADDRESS:PORT")?;
+    println!("{}", receive(address.parse()?)?);
+    Ok(())
+}

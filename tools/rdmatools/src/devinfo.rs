@@ -57,7 +57,7 @@ struct Sheet<'a> {
 impl Sheet<'_> {
     fn line(&mut self, key: &str, value: impl Display) -> Result<(), Failure> {
         let indent = self.depth * 4;
-        Ok(writeln!(self.out, "{:indent$}{:24}{value}", "", format!("{key}:"))?)
+        Ok(writeln!(self.out, "{:indent$}{:28}{value}", "", format!("{key}:"))?)
     }
 
     /// A line if there is a value.
@@ -75,7 +75,8 @@ impl Sheet<'_> {
         self.depth += 1;
         self.known("index", device.index())?;
         self.known("transport", device.transport().and_then(transport))?;
-        self.known("node_type", device.node_type())?;
+        let node_type = device.node_type().map(|node| named(node.name(), "RDMA_NODE_", node.0));
+        self.known("node_type", node_type)?;
         self.known("driver", device.driver().map(driver))?;
         self.known("fw_ver", device.firmware())?;
         self.known("node_guid", device.node_guid())?;
@@ -87,13 +88,14 @@ impl Sheet<'_> {
             }
             None => self.line("uverbs", "none (modprobe ib_uverbs)")?,
         }
+        if self.verbose {
+            // Before the device is opened here, which would count too.
+            let resources = self.noted(device.resources());
+            self.known("in_use", resources)?;
+        }
         let context = self.noted(Context::open(device));
         if let Some(context) = &context {
             self.attributes(context)?;
-        }
-        if self.verbose {
-            let resources = self.noted(device.resources());
-            self.known("in_use", resources)?;
         }
         self.known("phys_port_cnt", device.port_count())?;
         for number in 1..=device.port_count().unwrap_or(0) {

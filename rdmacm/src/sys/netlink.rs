@@ -322,7 +322,6 @@ mod tests {
             message(DEVICE, 3, &[8, 0]),
             message(4, 4, &[]),
             error(5, 1),
-            message(DEVICE, 6, &vec![0; 40_000]),
         ];
         let (mut socket, _kernel) = kernel(&answers);
         for answer in 1..=answers.len() {
@@ -330,6 +329,14 @@ mod tests {
         }
         let (mut socket, _kernel) = kernel(&[message(DEVICE, 1, &index(0))]);
         assert!(is_malformed(&socket.command(request())));
+    }
+
+    #[test]
+    fn an_answer_longer_than_the_buffer_is_not_read_in_part() {
+        let long = [message(DEVICE, 1, &index(0)), vec![0; BUFFER]].concat();
+        let (mut socket, _kernel) = kernel(&[long]);
+        let longer = Failure::Malformed("the answer is longer than the buffer");
+        assert_eq!(get(&mut socket), Err(longer));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One program with several tools, called applets: `rdmatools APPLET ...`, or by a link that has the applet's name.
 //!
 //! A library, so that another program can carry the tools: see [`main`]. An applet is a module with its `Options` and a `run` that
-//! writes to the output it is given, and a variant of [`Applet`].
+//! writes to the output it is given, and a variant of `Applet`.
 
 mod devinfo;
 mod failure;

@@ -93,6 +93,7 @@ impl EventChannel {
     /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = Instant::now().checked_add(timeout);
+        self.inner.file.check_process().map_err(failed)?;
         if !is_nonblocking(self.as_fd()).map_err(|errno| failed(Refused::Os(errno)))? {
             self.inner.blocks_by_poll.store(true, Ordering::Release);
             set_nonblocking(self.as_fd(), true).map_err(|errno| failed(Refused::Os(errno)))?;

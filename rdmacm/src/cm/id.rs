@@ -273,7 +273,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with ENODEV where the id has no device yet; those of [`Context::open`].
+    /// [`ErrorKind::Invalid`] where the id has no device yet; those of [`Context::open`].
     pub fn context(&self) -> Result<Context> {
         self.inner.context()
     }
@@ -430,8 +430,7 @@ impl Inner {
         let guid = Guid::new(u64::from_be(answer.node_guid.get()));
         if guid == Guid::default() {
             let reason = "the id is not bound to a device: resolve an address first";
-            let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
-            return Err(Error::new("find the device of", self.to_string(), kind));
+            return Err(Error::invalid("find the device of", self.to_string(), reason));
         }
         let context = Context::shared(guid, answer.ibdev_index)?;
         state.context = Some(context.clone());

@@ -39,8 +39,18 @@ impl UcmaFile {
     }
 
     /// Whether commands can have success at all: not in a child of the process that opened the file.
+    #[inline]
     pub(crate) fn belongs_here(&self) -> bool {
         self.process.is_current()
+    }
+
+    /// Refuses what a forked child must not do with its parent's file.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Refused> {
+        match self.belongs_here() {
+            true => Ok(()),
+            false => Err(Refused::WrongProcess(WrongProcess::Forked)),
+        }
     }
 
     /// Sends `request` and returns the kernel's response, whose fields past what an older kernel stores are zero.
@@ -62,9 +72,7 @@ impl UcmaFile {
         mut request: C,
         response: &mut R,
     ) -> Result<(), Refused> {
-        if !self.belongs_here() {
-            return Err(Refused::WrongProcess(WrongProcess::Forked));
-        }
+        self.check_process()?;
         if let Some(address) = request.response_mut() {
             *address = u64::try_from(ptr::from_mut(response).expose_provenance())
                 .expect("an address has at most 64 bits")

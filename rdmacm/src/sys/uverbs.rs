@@ -52,6 +52,15 @@ impl UverbsFile {
         self.process.is_current()
     }
 
+    /// Refuses what a forked child must not do with its parent's file.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Refused> {
+        match self.belongs_here() {
+            true => Ok(()),
+            false => Err(Refused::WrongProcess(WrongProcess::Forked)),
+        }
+    }
+
     /// Sends `request`, which has no part for the driver.
     pub(crate) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
         self.driver_command::<C, (), ()>(request, &()).map(|(response, ())| response)
@@ -72,9 +81,7 @@ impl UverbsFile {
             assert!(HEADERS + size_of::<C>() + size_of::<I>() <= Frame::CAPACITY);
             assert!(size_of::<C::Response>() + size_of::<O>() <= 8 * RESPONSE_WORDS);
         }
-        if !self.belongs_here() {
-            return Err(Refused::WrongProcess(WrongProcess::Forked));
-        }
+        self.check_process()?;
         let mut words = [AlignedU64::default(); RESPONSE_WORDS];
         let length = size_of::<C::Response>() + size_of::<O>();
         // The kernel takes a missing response only as a zero address.

@@ -13,7 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::context::Context;
 use super::{WcOpcode, WcStatus};
 use crate::acks::{Acks, Unacknowledged};
-use crate::error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
+use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::CompletionRing;
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
@@ -172,10 +172,11 @@ impl CompletionQueue {
     /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares is out of order.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
-        if !self.inner.context.file().belongs_here() {
-            let refused = Refused::WrongProcess(WrongProcess::Forked);
-            return Err(refused.during("poll", self.inner.subject()));
-        }
+        self.inner
+            .context
+            .file()
+            .check_process()
+            .map_err(|refused| refused.during("poll", self.inner.subject()))?;
         let mut ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.poll(into).map_err(|what| Error::malformed("poll", self.inner.subject(), what))
     }
@@ -302,6 +303,8 @@ impl PartialEq for CompletionQueue {
 
 impl Eq for CompletionQueue {}
 
+const CHANNEL: &str = "the completion channel";
+
 /// Wakes who waits for completions: a descriptor that is readable when an armed queue has got one.
 ///
 /// A clone is the same channel. Several queues of a device may share one.
@@ -346,19 +349,18 @@ impl CompletionChannel {
     #[doc(alias = "ibv_get_cq_event")]
     pub fn get_event(&self) -> Result<CompletionEvent> {
         const OPERATION: &str = "read";
-        const WHAT: &str = "the completion channel";
         let context = &self.inner.context;
         loop {
-            if !context.file().belongs_here() {
-                let refused = Refused::WrongProcess(WrongProcess::Forked);
-                return Err(context.refused(OPERATION, WHAT, refused));
-            }
+            context
+                .file()
+                .check_process()
+                .map_err(|refused| context.refused(OPERATION, CHANNEL, refused))?;
             let mut event = ib_uverbs_comp_event_desc::new_zeroed();
             let length = nix::unistd::read(&self.inner.fd, event.as_mut_bytes())
-                .map_err(|errno| context.refused(OPERATION, WHAT, Refused::Os(errno)))?;
+                .map_err(|errno| context.refused(OPERATION, CHANNEL, Refused::Os(errno)))?;
             if length != size_of_val(&event) {
                 let what = format!("{length} bytes where an event has {}", size_of_val(&event));
-                return Err(Error::malformed(OPERATION, WHAT, what));
+                return Err(Error::malformed(OPERATION, CHANNEL, what));
             }
             if let Some((token, acks)) = CQS.get_with_token(event.cq_handle.get()) {
                 return Ok(CompletionEvent { token, _unacknowledged: acks.hand_out() });

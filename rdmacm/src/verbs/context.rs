@@ -200,7 +200,7 @@ impl Context {
         let subject = if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") };
         match refused {
             // The kernel took the driver away from under the context.
-            Refused::Os(Errno::EIO | Errno::ENODEV) => {
+            Refused::Os(Errno::EIO) => {
                 Error::new(operation, subject, ErrorKind::DeviceGone(Errno::EIO as i32))
             }
             refused => refused.during(operation, subject),

@@ -21,9 +21,8 @@ use super::context::Context;
 use super::pd::ProtectionDomain;
 use super::post::{ReceiveRequest, SendRequest};
 use super::{AccessFlags, QpState};
-use crate::error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
+use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::{PostError, ReceiveRing, SendRing};
-use crate::sys::command::Refused;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -330,11 +329,10 @@ impl QueuePair {
 
     #[inline]
     fn check_process(&self, operation: &'static str) -> Result<()> {
-        if self.context().file().belongs_here() {
-            return Ok(());
-        }
-        let refused = PostError::Refused(Refused::WrongProcess(WrongProcess::Forked));
-        Err(self.refused(operation, refused))
+        self.context()
+            .file()
+            .check_process()
+            .map_err(|refused| self.refused(operation, PostError::Refused(refused)))
     }
 
     #[cold]

@@ -1,4 +1,5 @@
-//! Waits for a client and prints the message that it sends: `cargo run --example server 0.0.0.0:7471`
+//! Waits for a client and prints the message that it sends: `cargo run --example server
+//! 0.0.0.0:7471`
 #![expect(unsafe_code, reason = "posts a receive over memory that outlives it")]
 use rdmacm::{cm::*, verbs::*};
 use std::net::SocketAddr;

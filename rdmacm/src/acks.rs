@@ -5,8 +5,8 @@ use std::thread::{self, ThreadId};
 
 /// The events of one object that were handed to the program, and those that it is done with.
 ///
-/// The kernel counts what it has reported and tells the number when the object is destroyed; a waiting destroy returns when
-/// as many are acknowledged.
+/// The kernel counts what it has reported and tells the number when the object is destroyed; a
+/// waiting destroy returns when as many are acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
     state: Mutex<State>,
@@ -36,7 +36,8 @@ impl Acks {
         self.acknowledged.notify_all();
     }
 
-    /// Whether an event that this thread received is still out: waiting for it here would be waiting for oneself.
+    /// Whether an event that this thread received is still out: waiting for it here would be
+    /// waiting for oneself.
     pub(crate) fn held_by_this_thread(&self) -> bool {
         self.lock().outstanding.contains(&thread::current().id())
     }

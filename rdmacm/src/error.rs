@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed operation: what was tried, on what, and why it failed.
 ///
-/// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)`. The kernel's errno is
-/// kept as it was, see [`Error::errno`].
+/// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device
+/// (ENODEV)`. The kernel's errno is kept as it was, see [`Error::errno`].
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}{}{subject}: {kind}", if subject.is_empty() { "" } else { " " })]
 pub struct Error {
@@ -39,7 +39,8 @@ pub enum ErrorKind {
         /// What to do.
         remedy: &'static str,
     },
-    /// Refused here, before the kernel was asked, as it would have been refused there or would have been unsound.
+    /// Refused here, before the kernel was asked, as it would have been refused there or would have
+    /// been unsound.
     #[error("{reason} ({})", ErrnoName(*.errno))]
     Invalid {
         /// The errno that the manual page names for the case, or EINVAL.
@@ -68,8 +69,8 @@ pub enum ErrorKind {
     /// The running kernel, the device or its driver does not offer this.
     #[error("not supported: {0}")]
     Unsupported(Cow<'static, str>),
-    /// The object was opened by another process, or before the process changed its credentials, and the kernel accepts
-    /// commands only from the credentials that opened it.
+    /// The object was opened by another process, or before the process changed its credentials, and
+    /// the kernel accepts commands only from the credentials that opened it.
     #[error(
         "it was opened {0}, and the kernel takes commands only from the credentials that opened it"
     )]
@@ -197,7 +198,8 @@ impl fmt::Display for ErrnoName {
     }
 }
 
-/// An object that could not be destroyed, and why. The object is unharmed: it can be used, or destroyed again later.
+/// An object that could not be destroyed, and why. The object is unharmed: it can be used, or
+/// destroyed again later.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct DestroyError<T> {

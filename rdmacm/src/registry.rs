@@ -1,4 +1,5 @@
-//! Finding the object that the kernel means: what goes into `uid` and `user_handle` in place of a pointer.
+//! Finding the object that the kernel means: what goes into `uid` and `user_handle` in place of a
+//! pointer.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,8 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 /// Names one object for the life of the process; never zero, and never given out twice.
 ///
-/// An event carries the token of the id or completion queue that it belongs to, so that a program that keeps its objects
-/// in a map finds the one meant.
+/// An event carries the token of the id or completion queue that it belongs to, so that a program
+/// that keeps its objects in a map finds the one meant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);
 

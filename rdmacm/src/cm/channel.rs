@@ -1,28 +1,25 @@
-//! Event channels.
+//! Event channels: the descriptor, and whether it blocks.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use ucma_abi::{rdma_ucm_destroy_id, rdma_ucm_event_resp, rdma_ucm_get_event};
-use verbs_abi::AlignedU64;
-
-use super::event::Event;
-use super::id::{CmId, IDS, Inner};
-use super::parse::{EventType, RawEvent};
+#[cfg(doc)]
+use super::Event;
+#[cfg(doc)]
+use super::id::CmId;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sys::command::Refused;
-use crate::sys::poll::{is_nonblocking, readable, set_nonblocking};
+use crate::sys::poll::set_nonblocking;
 use crate::sys::ucma::UcmaFile;
 
 /// A channel on which the events of ids arrive: one open `/dev/infiniband/rdma_cm`.
 ///
-/// The channel is a plain descriptor ([`AsFd`]): readable when an event waits, fit for poll and epoll, blocking or not. Several threads
-/// may read it; each event goes to one of them. The descriptor stays open until the channel and every id on it are gone.
+/// The channel is a plain descriptor ([`AsFd`]): readable when an event waits, fit for poll and
+/// epoll, blocking or not. Several threads may read it; each event goes to one of them. The
+/// descriptor stays open until the channel and every id on it are gone.
 ///
 /// After a fork the channel belongs to the parent: every call of the child fails with
 /// [`ErrorKind::WrongProcess`], and drops there do nothing.
@@ -35,19 +32,22 @@ pub struct EventChannel {
 #[derive(Debug)]
 pub(super) struct ChannelInner {
     pub(super) file: UcmaFile,
-    /// The descriptor is in non-blocking mode for the sake of deadlines, and the program wants it to block.
-    blocks_by_poll: AtomicBool,
+    /// The descriptor is in non-blocking mode for the sake of deadlines, and the program wants it
+    /// to block.
+    pub(super) blocks_by_poll: AtomicBool,
 }
 
 impl EventChannel {
     /// Opens a channel.
     ///
-    /// Sends no command. Asks RDMA netlink (which loads the kernel's module where it is missing) or sysfs for the ABI version.
+    /// Sends no command. Asks RDMA netlink (which loads the kernel's module where it is missing) or
+    /// sysfs for the ABI version.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Remedy`] with ENOENT where the kernel has no connection manager, with EACCES where the node is closed to the user;
-    /// [`ErrorKind::Unsupported`] where its ABI version is not 4.
+    /// [`ErrorKind::Remedy`] with ENOENT where the kernel has no connection manager, with EACCES
+    /// where the node is closed to the user; [`ErrorKind::Unsupported`] where its ABI version
+    /// is not 4.
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Self> {
         let file = UcmaFile::open()?;
@@ -55,174 +55,19 @@ impl EventChannel {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The next event; waits for one unless the channel is non-blocking.
-    ///
-    /// `RDMA_USER_CM_CMD_GET_EVENT`. Where the event is the answer to [`CmId::connect`] on an id with a queue pair, the queue pair is
-    /// brought to RTS and the connection confirmed first (INIT_QP_ATTR, MODIFY_QP, ACCEPT), and the event is `Established`;
-    /// where that fails it is `ConnectError`. A `Rejected` connection's queue pair goes to ERR. Events of ids that no longer live are dropped
-    /// here.
+    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
+    /// wait again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal came first. In both cases nothing is
-    /// lost.
-    #[doc(alias = "rdma_get_cm_event")]
-    pub fn get_event(&self) -> Result<Event> {
-        loop {
-            match self.take() {
-                Err(Refused::Os(Errno::EAGAIN)) if self.blocks_by_poll() => {
-                    readable(self.as_fd(), None).map_err(|errno| failed(Refused::Os(errno)))?;
-                }
-                Err(refused) => return Err(failed(refused)),
-                Ok(raw) => {
-                    if let Some(event) = self.deliver(&raw) {
-                        return Ok(event);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The next event, or `None` if none came within `timeout`.
-    ///
-    /// Holds its deadline whoever else reads the channel. For that, the first call on a blocking channel makes the descriptor
-    /// non-blocking; [`get_event`](Self::get_event) goes on blocking.
-    ///
-    /// # Errors
-    ///
-    /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
-    pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
-        let deadline = Instant::now().checked_add(timeout);
-        self.inner.file.check_process().map_err(failed)?;
-        if !is_nonblocking(self.as_fd()).map_err(|errno| failed(Refused::Os(errno)))? {
-            self.inner.blocks_by_poll.store(true, Ordering::Release);
-            set_nonblocking(self.as_fd(), true).map_err(|errno| failed(Refused::Os(errno)))?;
-        }
-        loop {
-            match self.take() {
-                Ok(raw) => {
-                    if let Some(event) = self.deliver(&raw) {
-                        return Ok(Some(event));
-                    }
-                }
-                Err(Refused::Os(Errno::EAGAIN)) => {
-                    let ready = readable(self.as_fd(), deadline);
-                    if !ready.map_err(|errno| failed(Refused::Os(errno)))? {
-                        return Ok(None);
-                    }
-                }
-                Err(refused) => return Err(failed(refused)),
-            }
-        }
-    }
-
-    /// The next event, which must be a successful `wanted`; anything else is the error that it is.
-    ///
-    /// For programs that take one step after the other. An event that was not wanted is acknowledged and gone, a request in it
-    /// destroyed.
-    ///
-    /// # Errors
-    ///
-    /// As [`get_event`](Self::get_event); [`ErrorKind::Rejected`] with reason and private data, [`ErrorKind::Unreachable`],
-    /// [`ErrorKind::TimedOut`], [`ErrorKind::DeviceGone`], or the errno in the event's status.
-    pub fn expect_event(&self, wanted: EventType) -> Result<Event> {
-        let event = self.get_event()?;
-        match event.failure(wanted) {
-            None => Ok(event),
-            Some(error) => Err(error),
-        }
-    }
-
-    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or wait again.
-    ///
-    /// # Errors
-    ///
-    /// Those of `fcntl`.
+    /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        set_nonblocking(self.as_fd(), nonblocking)
-            .map_err(|errno| Error::os("set the blocking mode of", "the event channel", errno))?;
+        let file = &self.inner.file;
+        file.check_process()
+            .and_then(|()| set_nonblocking(file.as_fd(), nonblocking).map_err(Refused::Os))
+            .map_err(|refused| refused.during("set the blocking mode of", "the event channel"))?;
         self.inner.blocks_by_poll.store(false, Ordering::Release);
         Ok(())
-    }
-
-    fn blocks_by_poll(&self) -> bool {
-        self.inner.blocks_by_poll.load(Ordering::Acquire)
-    }
-
-    /// Takes the next event from the kernel.
-    fn take(&self) -> Result<RawEvent, Refused> {
-        let request = rdma_ucm_get_event { response: AlignedU64::default() };
-        let response: rdma_ucm_event_resp = self.inner.file.command(request)?;
-        Ok(RawEvent::new(response))
-    }
-
-    /// Finds the id that the kernel means and makes the event the program's; `None` where there is nobody to tell.
-    fn deliver(&self, raw: &RawEvent) -> Option<Event> {
-        if raw.event_type() == EventType::ConnectRequest {
-            return self.deliver_request(raw);
-        }
-        let id = match raw.uid() {
-            // Old kernels report an established connection before the id's number has reached them; other events without
-            // number are those that the kernel should have dropped itself.
-            0 if raw.event_type() == EventType::Established => {
-                IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))?
-            }
-            0 => {
-                if let Some(id) = IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))
-                {
-                    id.acks.swallow();
-                }
-                return None;
-            }
-            uid => IDS.get(uid)?,
-        };
-        if id.is_ending() {
-            id.acks.swallow();
-            return None;
-        }
-        let Some((event_type, status)) = id.react(raw) else {
-            id.acks.swallow();
-            return None;
-        };
-        Some(Event {
-            request: None,
-            event_type,
-            status,
-            token: id.token,
-            listener: None,
-            data: raw.data(id.service()),
-            _unacknowledged: id.acks.hand_out(),
-        })
-    }
-
-    /// The same for a request, which carries the listener's number and the new id's handle.
-    fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
-        let listener = IDS.get(raw.uid()).filter(|id| !id.is_ending());
-        let Some(listener) = listener else {
-            // The listener went while the event was on its way, and took only the requests with it that were not reported.
-            let request = rdma_ucm_destroy_id {
-                response: AlignedU64::default(),
-                id: raw.handle(),
-                reserved: 0,
-            };
-            // Nobody is there who could do anything about a failure.
-            let _ = self.inner.file.command(request);
-            if let Some(ending) = IDS.get(raw.uid()) {
-                ending.acks.swallow();
-            }
-            return None;
-        };
-        let data = raw.data(listener.service());
-        let inner = Inner::requested(&listener, Arc::clone(&self.inner), raw.handle(), &data);
-        Some(Event {
-            token: inner.token,
-            request: Some(CmId::from_inner(inner)),
-            event_type: EventType::ConnectRequest,
-            status: raw.status(),
-            listener: Some(listener.token),
-            data,
-            _unacknowledged: listener.acks.hand_out(),
-        })
     }
 }
 
@@ -230,8 +75,4 @@ impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
     }
-}
-
-fn failed(refused: Refused) -> Error {
-    refused.during("get an event from", "the event channel")
 }

@@ -27,9 +27,10 @@ enum Message {
     Reject,
 }
 
-/// How many bytes of private data `message` has room for: the field of the InfiniBand management datagram less the header that the kernel
-/// puts there for IP addresses (`include/rdma/ib_cm.h`, `cma_user_data_offset`); on iWARP what fits into the byte that counts it, less
-/// the four bytes that siw adds.
+/// How many bytes of private data `message` has room for: the field of the InfiniBand management
+/// datagram less the header that the kernel puts there for IP addresses (`include/rdma/ib_cm.h`,
+/// `cma_user_data_offset`); on iWARP what fits into the byte that counts it, less the four bytes
+/// that siw adds.
 fn private_data_limit(message: Message, service: Service, transport: Transport) -> usize {
     match (transport, service, message) {
         (Transport::Iwarp, ..) => 251,
@@ -42,16 +43,19 @@ fn private_data_limit(message: Message, service: Service, transport: Transport) 
 }
 
 impl CmId {
-    /// Makes the id's queue pair and brings it to INIT, so that receives can be posted before the connection stands.
+    /// Makes the id's queue pair and brings it to INIT, so that receives can be posted before the
+    /// connection stands.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP`. The id brings its queue pair to the states that
+    /// `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`,
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`. The id brings its queue pair to the states that
     /// go with the connection by itself. The id holds the queue pair as long as it lives, or until
     /// [`destroy_qp`](Self::destroy_qp); the kernel's object goes when the last holder lets go.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` is of another device;
-    /// [`ErrorKind::Unsupported`] for a datagram id; those of [`QueuePair::new`].
+    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` is
+    /// of another device; [`ErrorKind::Unsupported`] for a datagram id; those of
+    /// [`QueuePair::new`].
     #[doc(alias = "rdma_create_qp")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
         const OPERATION: &str = "create the queue pair of";
@@ -89,13 +93,15 @@ impl CmId {
 
     /// Asks the peer at the resolved address to connect.
     ///
-    /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError` follows; `ConnectResponse` in place of `Established` on an
-    /// id without a queue pair of its own. On iWARP the command itself takes as long as TCP takes to connect.
+    /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError`
+    /// follows; `ConnectResponse` in place of `Established` on an id without a queue pair of
+    /// its own. On iWARP the command itself takes as long as TCP takes to connect.
     ///
     /// # Errors
     ///
-    /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56 bytes (TCP port space; 180 for
-    /// datagrams, 251 on iWARP), for depths above the device's, and for no queue pair at all.
+    /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
+    /// bytes (TCP port space; 180 for datagrams, 251 on iWARP), for depths above the device's,
+    /// and for no queue pair at all.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
@@ -116,14 +122,16 @@ impl CmId {
 
     /// Accepts the request that brought this id.
     ///
-    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR and MODIFY_QP, three times each). `Established` follows, but
-    /// not on a datagram id; `Disconnected`, `Unreachable` or `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the request
-    /// asks for, within what the device can.
+    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR and
+    /// MODIFY_QP, three times each). `Established` follows, but not on a datagram id;
+    /// `Disconnected`, `Unreachable` or `ConnectError` where the peer does not go on. Depths of
+    /// [`ConnParam::MAX`] become what the request asks for, within what the device can.
     ///
     /// # Errors
     ///
-    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 196 bytes (TCP port space; 136 for datagrams, 251 on
-    /// iWARP), for depths above the device's, and for no queue pair at all. Where the kernel refuses, it has rejected the peer by
+    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 196 bytes
+    /// (TCP port space; 136 for datagrams, 251 on iWARP), for depths above the device's, and
+    /// for no queue pair at all. Where the kernel refuses, it has rejected the peer by
     /// itself, and the queue pair is in ERR.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
@@ -163,13 +171,13 @@ impl CmId {
 
     /// Rejects the request that brought this id, with bytes for the peer's program.
     ///
-    /// `RDMA_USER_CM_CMD_REJECT`. The peer gets `Rejected` with [`RejectReason::CONSUMER_DEFINED`] and the private data. No event follows here; the
-    /// id is of no more use.
+    /// `RDMA_USER_CM_CMD_REJECT`. The peer gets `Rejected` with [`RejectReason::CONSUMER_DEFINED`]
+    /// and the private data. No event follows here; the id is of no more use.
     ///
     /// # Errors
     ///
-    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 148 bytes (TCP port space; 136 for datagrams, 251 on
-    /// iWARP).
+    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 148 bytes
+    /// (TCP port space; 136 for datagrams, 251 on iWARP).
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
         const OPERATION: &str = "reject";
@@ -189,9 +197,10 @@ impl CmId {
 
     /// Ends the connection.
     ///
-    /// The queue pair goes to ERR, which completes what is posted with a flush error; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both
-    /// sides, `TimewaitExit` may follow much later. Each side calls this: the one that was told by `Disconnected` too, to flush
-    /// its queue pair.
+    /// The queue pair goes to ERR, which completes what is posted with a flush error; then
+    /// `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
+    /// follow much later. Each side calls this: the one that was told by `Disconnected` too, to
+    /// flush its queue pair.
     ///
     /// # Errors
     ///
@@ -208,8 +217,8 @@ impl CmId {
 }
 
 impl Inner {
-    /// Does what the library owes to an event before the program sees it; the event type and status that the program
-    /// sees, or `None` where it should not see it.
+    /// Does what the library owes to an event before the program sees it; the event type and status
+    /// that the program sees, or `None` where it should not see it.
     pub(super) fn react(&self, raw: &RawEvent) -> Option<(EventType, i32)> {
         let seen = (raw.event_type(), raw.status());
         match raw.event_type() {
@@ -248,7 +257,8 @@ impl Inner {
         self.command("confirm the connection of", || self.to_string(), request)
     }
 
-    /// Moves the id's queue pair, if it has one, to ERR. Where that fails there is nothing more to be done.
+    /// Moves the id's queue pair, if it has one, to ERR. Where that fails there is nothing more to
+    /// be done.
     fn fail_qp(&self) {
         let qp = self.state().qp.clone();
         if let Some(qp) = qp {
@@ -261,7 +271,8 @@ impl Inner {
         transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
     }
 
-    /// What the connection manager knows of the attributes that a queue pair needs to go to `state`.
+    /// What the connection manager knows of the attributes that a queue pair needs to go to
+    /// `state`.
     fn init_qp_attr(&self, state: QpState) -> Result<ib_uverbs_qp_attr> {
         let request = rdma_ucm_init_qp_attr {
             response: AlignedU64::default(),

@@ -10,18 +10,22 @@ use crate::acks::Unacknowledged;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Token;
 
-/// Something that happened to an id, from [`EventChannel::get_event`](super::EventChannel::get_event).
+/// Something that happened to an id, from
+/// [`EventChannel::get_event`](super::EventChannel::get_event).
 ///
-/// Dropping the event acknowledges it (`rdma_ack_cm_event`). Until then [`CmId::destroy`] of the id that it counts for waits:
-/// the listening id for a `ConnectRequest`, else the id that it is about. An event is owned, and may go to another thread.
+/// Dropping the event acknowledges it (`rdma_ack_cm_event`). Until then [`CmId::destroy`] of the id
+/// that it counts for waits: the listening id for a `ConnectRequest`, else the id that it is about.
+/// An event is owned, and may go to another thread.
 ///
-/// A `ConnectRequest` owns the id of the new connection: take it with [`take_request`](Self::take_request). Left in the event,
-/// it is destroyed with it, which rejects the peer.
+/// A `ConnectRequest` owns the id of the new connection: take it with
+/// [`take_request`](Self::take_request). Left in the event, it is destroyed with it, which rejects
+/// the peer.
 #[doc(alias = "rdma_cm_event")]
 #[doc(alias = "rdma_ack_cm_event")]
 #[derive(Debug)]
 pub struct Event {
-    // Before `_unacknowledged`, so that a request that nobody took is gone when the listener's destroy goes on.
+    // Before `_unacknowledged`, so that a request that nobody took is gone when the listener's
+    // destroy goes on.
     pub(super) request: Option<CmId>,
     pub(super) event_type: EventType,
     pub(super) status: i32,
@@ -37,7 +41,8 @@ impl Event {
         self.event_type
     }
 
-    /// 0 where nothing failed, else a negative errno, or with `Rejected` the [reason](Self::rejection).
+    /// 0 where nothing failed, else a negative errno, or with `Rejected` the
+    /// [reason](Self::rejection).
     pub fn status(&self) -> i32 {
         self.status
     }
@@ -76,7 +81,8 @@ impl Event {
 
     /// What the peer's program sent along; empty where the event has nothing.
     ///
-    /// On InfiniBand and RoCE the length is that of the message's field, and what the peer did not fill is zero.
+    /// On InfiniBand and RoCE the length is that of the message's field, and what the peer did not
+    /// fill is zero.
     pub fn private_data(&self) -> &[u8] {
         match &self.data {
             EventData::Connection(param) => &param.private_data,
@@ -105,7 +111,8 @@ impl Event {
         })
     }
 
-    /// The error that this event is to a program that waited for `wanted`, or `None` if it is what was wanted.
+    /// The error that this event is to a program that waited for `wanted`, or `None` if it is what
+    /// was wanted.
     pub(super) fn failure(&self, wanted: EventType) -> Option<Error> {
         use EventType as T;
         if self.event_type == wanted && self.status == 0 {

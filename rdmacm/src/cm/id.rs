@@ -70,8 +70,9 @@ impl PortSpace {
 
 /// A communication id: what a socket is to TCP.
 ///
-/// The id owns the kernel's object. Dropping it destroys that object and never waits; [`destroy`](Self::destroy) waits for the events that
-/// are still out. Calls may come from several threads; the kernel takes them one after the other.
+/// The id owns the kernel's object. Dropping it destroys that object and never waits;
+/// [`destroy`](Self::destroy) waits for the events that are still out. Calls may come from several
+/// threads; the kernel takes them one after the other.
 ///
 /// After a fork the id belongs to the parent, see [`EventChannel`].
 #[doc(alias = "rdma_cm_id")]
@@ -88,7 +89,8 @@ pub(super) struct Inner {
     pub(super) handle: u32,
     pub(super) port_space: PortSpace,
     pub(super) acks: Arc<Acks>,
-    /// The channel that owns the id now. Held for reading across each command: a command on any other channel fails.
+    /// The channel that owns the id now. Held for reading across each command: a command on any
+    /// other channel fails.
     channel: RwLock<Arc<ChannelInner>>,
     /// DESTROY_ID was sent or is about to be: no more events.
     ending: AtomicBool,
@@ -104,8 +106,8 @@ pub(super) struct State {
     /// Depths that the request asked for, from the local point of view.
     pub(super) asked_responder_resources: u8,
     pub(super) asked_initiator_depth: u8,
-    /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel says of this connection
-    /// later is no news.
+    /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
+    /// says of this connection later is no news.
     pub(super) connect_failed: bool,
 }
 
@@ -152,14 +154,16 @@ impl CmId {
         self.inner.port_space
     }
 
-    /// Binds the id to a local address: to all of them with the unspecified one, to a port of the kernel's choice with port 0.
+    /// Binds the id to a local address: to all of them with the unspecified one, to a port of the
+    /// kernel's choice with port 0.
     ///
-    /// `RDMA_USER_CM_CMD_BIND`. No event follows. An address of a device's port also binds the id to that device.
+    /// `RDMA_USER_CM_CMD_BIND`. No event follows. An address of a device's port also binds the id
+    /// to that device.
     ///
     /// # Errors
     ///
-    /// ENODEV where no device has the address, EADDRINUSE, EADDRNOTAVAIL, EACCES for a port below 1024 without privilege, EINVAL on an id that
-    /// is bound already.
+    /// ENODEV where no device has the address, EADDRINUSE, EADDRNOTAVAIL, EACCES for a port below
+    /// 1024 without privilege, EINVAL on an id that is bound already.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, address: SocketAddr) -> Result<()> {
         let encoded = addr::encode(&address);
@@ -172,15 +176,17 @@ impl CmId {
         self.inner.command("bind", || format!("{} to {address}", self.inner), request)
     }
 
-    /// Resolves `destination` to a device, a route's beginning and, where the id is not bound, a local address.
+    /// Resolves `destination` to a device, a route's beginning and, where the id is not bound, a
+    /// local address.
     ///
-    /// `RDMA_USER_CM_CMD_RESOLVE_ADDR`. `AddrResolved` or `AddrError` follows, the latter with -ETIMEDOUT after `timeout` (milliseconds are
-    /// what the kernel counts in). `source` is the local address to use, if it matters.
+    /// `RDMA_USER_CM_CMD_RESOLVE_ADDR`. `AddrResolved` or `AddrError` follows, the latter with
+    /// -ETIMEDOUT after `timeout` (milliseconds are what the kernel counts in). `source` is the
+    /// local address to use, if it matters.
     ///
     /// # Errors
     ///
-    /// ENODEV where no device has the source address, EINVAL in the wrong state, [`ErrorKind::Invalid`] where source and destination are of two
-    /// families.
+    /// ENODEV where no device has the source address, EINVAL in the wrong state,
+    /// [`ErrorKind::Invalid`] where source and destination are of two families.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
@@ -224,9 +230,10 @@ impl CmId {
 
     /// Listens for requests on the address that the id is bound to.
     ///
-    /// `RDMA_USER_CM_CMD_LISTEN`. A `ConnectRequest` follows for each peer. `backlog` is how many may wait to be read from the channel; 0 is the most that
-    /// the kernel allows (`net.rdma_ucm.max_backlog`), and so is anything above it. A request beyond it is dropped on InfiniBand
-    /// and RoCE, and the peer asks again.
+    /// `RDMA_USER_CM_CMD_LISTEN`. A `ConnectRequest` follows for each peer. `backlog` is how many
+    /// may wait to be read from the channel; 0 is the most that the kernel allows
+    /// (`net.rdma_ucm.max_backlog`), and so is anything above it. A request beyond it is dropped on
+    /// InfiniBand and RoCE, and the peer asks again.
     ///
     /// # Errors
     ///
@@ -267,8 +274,9 @@ impl CmId {
 
     /// The verbs context of the device that the id is bound to: the `verbs` of the C library's id.
     ///
-    /// An id is bound to a device by `AddrResolved`, by `ConnectRequest`, or by [`bind`](Self::bind) to an address of a device's port; not by
-    /// binding to a wildcard or loopback address. Ids of one device share one context. The first call for an id sends
+    /// An id is bound to a device by `AddrResolved`, by `ConnectRequest`, or by
+    /// [`bind`](Self::bind) to an address of a device's port; not by binding to a wildcard or
+    /// loopback address. Ids of one device share one context. The first call for an id sends
     /// `RDMA_USER_CM_CMD_QUERY` (ADDR); the first for a device opens it.
     ///
     /// # Errors
@@ -280,14 +288,16 @@ impl CmId {
 
     /// Destroys the id and waits until its events are acknowledged.
     ///
-    /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the requests among them; on a connected
-    /// id it disconnects. The id's queue pair goes, unless the program holds it too.
+    /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the
+    /// requests among them; on a connected id it disconnects. The id's queue pair goes, unless
+    /// the program holds it too.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where an event that this thread received from the channel is still out: it would wait for itself. (An event
-    /// that was passed on to another thread counts for the one that received it.) [`ErrorKind::WrongProcess`]. The id
-    /// comes back with the error.
+    /// [`ErrorKind::WouldDeadlock`] where an event that this thread received from the channel is
+    /// still out: it would wait for itself. (An event that was passed on to another thread
+    /// counts for the one that received it.) [`ErrorKind::WrongProcess`]. The id comes back
+    /// with the error.
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         const OPERATION: &str = "destroy";
@@ -320,7 +330,8 @@ impl Drop for CmId {
         }
         if !self.inner.ending.swap(true, Ordering::AcqRel) {
             IDS.remove(self.inner.token);
-            // The kernel can refuse only an id that it does not have, and then there is nothing left to destroy.
+            // The kernel can refuse only an id that it does not have, and then there is nothing
+            // left to destroy.
             let _ = self.inner.send_destroy();
         }
         // Events that are still out hold what is inside; the queue pair does not wait for them.
@@ -444,7 +455,8 @@ impl std::fmt::Display for Inner {
     }
 }
 
-/// What the kernel counts timeouts in: at least 1 for any time at all, as 0 means something else or is refused.
+/// What the kernel counts timeouts in: at least 1 for any time at all, as 0 means something else or
+/// is refused.
 fn milliseconds(timeout: Duration) -> u32 {
     let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
     u32::try_from(rounded_up).unwrap_or(i32::MAX.unsigned_abs()).min(i32::MAX.unsigned_abs())

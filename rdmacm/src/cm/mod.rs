@@ -1,7 +1,7 @@
 //! The connection manager: channels, ids, events, and how connections come about.
 //!
-//! An [`EventChannel`] is one open file of the kernel's connection manager; a [`CmId`] is what a socket is to TCP. Calls on an id
-//! start something; an [`Event`] on its channel says how it went:
+//! An [`EventChannel`] is one open file of the kernel's connection manager; a [`CmId`] is what a
+//! socket is to TCP. Calls on an id start something; an [`Event`] on its channel says how it went:
 //!
 //! | step | client | event that follows | server |
 //! |---|---|---|---|
@@ -14,6 +14,7 @@
 
 mod channel;
 mod connection;
+mod delivery;
 mod event;
 mod id;
 mod param;

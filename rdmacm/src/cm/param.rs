@@ -2,19 +2,20 @@
 
 use verbs_abi::ib_uverbs_ah_attr;
 
-/// Parameters of a connection, as proposed with [`CmId::connect`](super::CmId::connect), answered with
-/// [`CmId::accept`](super::CmId::accept) and reported by events. `struct rdma_conn_param` of the C library.
+/// Parameters of a connection, as proposed with [`CmId::connect`](super::CmId::connect), answered
+/// with [`CmId::accept`](super::CmId::accept) and reported by events. `struct rdma_conn_param` of
+/// the C library.
 ///
-/// In an event the depths are from the local point of view already: what the peer offers to initiate is what the local side may
-/// have to respond to.
+/// In an event the depths are from the local point of view already: what the peer offers to
+/// initiate is what the local side may have to respond to.
 #[doc(alias = "rdma_conn_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnParam {
-    /// Bytes for the peer's program. Received, on InfiniBand and RoCE, with the zero padding of the message's fixed field: the
-    /// length sent is not known there.
+    /// Bytes for the peer's program. Received, on InfiniBand and RoCE, with the zero padding of
+    /// the message's fixed field: the length sent is not known there.
     pub private_data: Vec<u8>,
-    /// RDMA reads and atomics from the peer that the local side holds at once; [`ConnParam::MAX`] for what the device can
-    /// (and, accepting, what the request asks).
+    /// RDMA reads and atomics from the peer that the local side holds at once; [`ConnParam::MAX`]
+    /// for what the device can (and, accepting, what the request asks).
     pub responder_resources: u8,
     /// RDMA reads and atomics that the local side has outstanding; [`ConnParam::MAX`] as above.
     pub initiator_depth: u8,
@@ -24,9 +25,11 @@ pub struct ConnParam {
     pub retry_count: u8,
     /// How often the peer sends again after "receiver not ready", 0 to 6; 7 is without end.
     pub rnr_retry_count: u8,
-    /// The queue pair has a shared receive queue. Ignored where the id has a queue pair of its own.
+    /// The queue pair has a shared receive queue. Ignored where the id has a queue pair of its
+    /// own.
     pub srq: bool,
-    /// Number of the queue pair, 24 bits. Ignored where the id has a queue pair of its own; in an event the peer's.
+    /// Number of the queue pair, 24 bits. Ignored where the id has a queue pair of its own; in an
+    /// event the peer's.
     pub qp_num: u32,
 }
 
@@ -38,7 +41,8 @@ impl ConnParam {
 }
 
 impl Default for ConnParam {
-    /// What librdmacm takes where C passes NULL: all the depth there is, and 7 retries of both kinds.
+    /// What librdmacm takes where C passes NULL: all the depth there is, and 7 retries of both
+    /// kinds.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),
@@ -53,7 +57,8 @@ impl Default for ConnParam {
     }
 }
 
-/// Where and how to send datagrams to a peer or a multicast group. `struct rdma_ud_param` of the C library.
+/// Where and how to send datagrams to a peer or a multicast group. `struct rdma_ud_param` of the C
+/// library.
 #[doc(alias = "rdma_ud_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatagramParam {

@@ -104,7 +104,8 @@ impl fmt::Display for EventType {
     }
 }
 
-/// What kind of service an id offers. The bytes of an event do not say which of the two layouts its parameters have.
+/// What kind of service an id offers. The bytes of an event do not say which of the two layouts its
+/// parameters have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// Connected queue pairs.
@@ -134,17 +135,19 @@ pub enum EventData {
 }
 
 impl RawEvent {
-    /// The length of the response that kernels before 5.8 store: without what comes after the parameters.
+    /// The length of the response that kernels before 5.8 store: without what comes after the
+    /// parameters.
     pub const SHORTEST: usize = rdma_ucm_event_resp::MIN_SIZE;
 
     /// The event in `bytes`, the kernel's response to GET_EVENT.
     ///
-    /// A response that is longer than this version knows is read as far as it is known; one that ends in the fields that
-    /// came later reads as zeros there.
+    /// A response that is longer than this version knows is read as far as it is known; one that
+    /// ends in the fields that came later reads as zeros there.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) where the bytes are fewer than any kernel stores.
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) where the bytes are fewer than any
+    /// kernel stores.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < Self::SHORTEST {
             let what = format!("{} bytes where {} are the least", bytes.len(), Self::SHORTEST);
@@ -160,7 +163,8 @@ impl RawEvent {
         Self { response }
     }
 
-    /// The number that the program gave the id (or, with CONNECT_REQUEST, the listening id), 0 if none.
+    /// The number that the program gave the id (or, with CONNECT_REQUEST, the listening id), 0 if
+    /// none.
     pub fn uid(&self) -> u64 {
         self.response.uid.get()
     }

@@ -7,8 +7,8 @@ use ucma_abi::ib_cm_rej_reason;
 
 /// Why a connection was rejected: the status of a `Rejected` event.
 ///
-/// On InfiniBand and RoCE a reason of the InfiniBand connection manager (`ib_cm_rej_reason` in the kernel's
-/// `include/rdma/ib_cm.h`). On iWARP there are no reasons: the number is a negative errno.
+/// On InfiniBand and RoCE a reason of the InfiniBand connection manager (`ib_cm_rej_reason` in the
+/// kernel's `include/rdma/ib_cm.h`). On iWARP there are no reasons: the number is a negative errno.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RejectReason(pub i32);
 
@@ -51,8 +51,8 @@ impl fmt::Display for RejectReason {
 pub struct Rejection {
     /// Why.
     pub reason: RejectReason,
-    /// Private data of the peer's program, zero-padded to the transport's fixed length on InfiniBand and RoCE (148 bytes).
-    /// Empty where the peer's kernel rejected.
+    /// Private data of the peer's program, zero-padded to the transport's fixed length on
+    /// InfiniBand and RoCE (148 bytes). Empty where the peer's kernel rejected.
     pub private_data: Vec<u8>,
 }
 

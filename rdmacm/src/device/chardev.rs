@@ -51,9 +51,9 @@ impl Chardev {
 
 /// The connection manager's device.
 ///
-/// Asks netlink (`RDMA_NLDEV_CMD_GET_CHARDEV` for `rdma_cm`, which makes the kernel load rdma_ucm) and else
-/// `class/misc/rdma_cm` in sysfs. Where neither answers, number and ABI version are unknown, but the node may still be
-/// there and open.
+/// Asks netlink (`RDMA_NLDEV_CMD_GET_CHARDEV` for `rdma_cm`, which makes the kernel load rdma_ucm)
+/// and else `class/misc/rdma_cm` in sysfs. Where neither answers, number and ABI version are
+/// unknown, but the node may still be there and open.
 pub fn rdma_cm() -> Chardev {
     rdma_cm_from(&mut Sources::open())
 }
@@ -86,7 +86,8 @@ pub(crate) fn check_abi(
     Err(Error::new("use", subject, ErrorKind::Unsupported(reason.into())))
 }
 
-/// Decodes the kernel's `huge_encode_dev`: 12 bits of major between the two parts of 20 bits of minor.
+/// Decodes the kernel's `huge_encode_dev`: 12 bits of major between the two parts of 20 bits of
+/// minor.
 fn decode_device_number(encoded: u64) -> Option<u64> {
     let encoded = u32::try_from(encoded).ok()?;
     let major = (encoded >> 8) & 0xfff;

@@ -42,8 +42,8 @@ pub struct GidTable {
 impl Port {
     /// The entries of the GID table that are in use.
     ///
-    /// Reads `gids` and `gid_attrs` of the port in sysfs, each entry when the iterator comes to it: the table of rxe has 1,024
-    /// slots, most of them empty.
+    /// Reads `gids` and `gid_attrs` of the port in sysfs, each entry when the iterator comes to it:
+    /// the table of rxe has 1,024 slots, most of them empty.
     ///
     /// # Errors
     ///

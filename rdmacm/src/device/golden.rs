@@ -1,7 +1,8 @@
-//! Answers of a real kernel for tests: attributes as Linux 6.1 on x86-64 sent them for an rxe device over `v0`.
+//! Answers of a real kernel for tests: attributes as Linux 6.1 on x86-64 sent them for an rxe
+//! device over `v0`.
 //!
-//! Captured with `strace -xx -e trace=recvfrom`. In host byte order, so that tests that read numbers run on little-endian
-//! machines only.
+//! Captured with `strace -xx -e trace=recvfrom`. In host byte order, so that tests that read
+//! numbers run on little-endian machines only.
 
 /// A member of the answer to RDMA_NLDEV_CMD_GET.
 pub(super) const DEVICE: &str = "
@@ -56,7 +57,8 @@ pub(super) const RESOURCES: &str = "
     1800 1000 0800 1100 737271 00      0c00 1200 0000000000000000    | srq 0
 ";
 
-/// A sysfs tree with rxe0 and siw0, as Linux 6.1 shows them; the GID table of rxe0 has four slots here.
+/// A sysfs tree with rxe0 and siw0, as Linux 6.1 shows them; the GID table of rxe0 has four slots
+/// here.
 pub(super) const SYSFS: &[(&str, &str)] = &[
     ("class/infiniband/rxe0/node_type", "1: CA"),
     ("class/infiniband/rxe0/node_guid", "8891:32ff:fee5:4df9"),

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 /// An EUI-64 identifier of a device or port.
 ///
-/// Held in host order, as netlink gives it. ucma and uverbs responses hold it big-endian: use [`Guid::from_be_bytes`].
-/// Printed as `5054:00ff:fe12:3456`, as sysfs shows it.
+/// Held in host order, as netlink gives it. ucma and uverbs responses hold it big-endian: use
+/// [`Guid::from_be_bytes`]. Printed as `5054:00ff:fe12:3456`, as sysfs shows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(u64);
 
@@ -59,8 +59,8 @@ impl FromStr for Guid {
 
 /// An address in a GID table: 16 bytes in network order, the form of an IPv6 address.
 ///
-/// On RoCE it is one of the port's IP addresses, an IPv4 address as `::ffff:a.b.c.d`. Printed as eight full groups, as sysfs
-/// shows it; [`Ipv6Addr::from`] gives the short form.
+/// On RoCE it is one of the port's IP addresses, an IPv4 address as `::ffff:a.b.c.d`. Printed as
+/// eight full groups, as sysfs shows it; [`Ipv6Addr::from`] gives the short form.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(pub [u8; 16]);
 

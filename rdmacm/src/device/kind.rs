@@ -2,7 +2,8 @@
 
 use super::{DriverId, NodeType};
 
-/// The protocol under the verbs, as far as it changes how connections are made and what memory rights they need.
+/// The protocol under the verbs, as far as it changes how connections are made and what memory
+/// rights they need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
@@ -13,7 +14,8 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The transport of such nodes; `None` for those that no connection manager of the kernel serves.
+    /// The transport of such nodes; `None` for those that no connection manager of the kernel
+    /// serves.
     pub const fn of(node: NodeType) -> Option<Self> {
         match node {
             NodeType::RDMA_NODE_IB_CA

@@ -59,8 +59,9 @@ impl FromStr for LinkKind {
 
 /// Every port of every device.
 ///
-/// Sends `RDMA_NLDEV_CMD_GET` as a dump and `RDMA_NLDEV_CMD_PORT_GET` per port, or reads sysfs, as [`super::list`] and
-/// [`Device::port`](super::Device::port) do. A port that tells nothing is listed all the same.
+/// Sends `RDMA_NLDEV_CMD_GET` as a dump and `RDMA_NLDEV_CMD_PORT_GET` per port, or reads sysfs, as
+/// [`super::list`] and [`Device::port`](super::Device::port) do. A port that tells nothing is
+/// listed all the same.
 ///
 /// # Errors
 ///
@@ -73,17 +74,19 @@ pub fn list() -> Result<Vec<Port>> {
 
 /// Makes a software device `name` over the network device `netdev`.
 ///
-/// Sends `RDMA_NLDEV_CMD_NEWLINK`; the kernel loads the driver's module. When the call returns the device is registered and
-/// listed; udev, where there is one, makes its node a moment later.
+/// Sends `RDMA_NLDEV_CMD_NEWLINK`; the kernel loads the driver's module. When the call returns the
+/// device is registered and listed; udev, where there is one, makes its node a moment later.
 ///
 /// # Errors
 ///
-/// - EINVAL before the kernel is asked: a name that is empty, too long (63 bytes; 15 of a network device) or holds NUL, and `%` in the
-///   device's name. From the kernel: it has no such driver, or the network device cannot carry it.
+/// - EINVAL before the kernel is asked: a name that is empty, too long (63 bytes; 15 of a network
+///   device) or holds NUL, and `%` in the device's name. From the kernel: it has no such driver, or
+///   the network device cannot carry it.
 /// - ENODEV: no such network device in this network namespace.
 /// - EEXIST: the network device has a device of this kind already.
 /// - ENFILE: the name is taken.
-/// - EPERM: the caller lacks CAP_NET_ADMIN in the initial user namespace, or `netdev` is a VLAN device, which rxe refuses.
+/// - EPERM: the caller lacks CAP_NET_ADMIN in the initial user namespace, or `netdev` is a VLAN
+///   device, which rxe refuses.
 /// - EPROTONOSUPPORT: ib_core is not loaded.
 #[doc(alias = "RDMA_NLDEV_CMD_NEWLINK")]
 pub fn add(name: &str, kind: LinkKind, netdev: &str) -> Result<()> {
@@ -128,8 +131,9 @@ fn add_by(sources: &mut Sources, name: &str, kind: LinkKind, netdev: &str) -> Re
 ///
 /// Sends `RDMA_NLDEV_CMD_GET` as a dump to find its index, and `RDMA_NLDEV_CMD_DELLINK`.
 ///
-/// **Blocks** in the kernel, and cannot be interrupted, while any process holds a descriptor or a mapping of the device's user
-/// contexts: rxe and siw cannot take a context from its user. Close them first.
+/// **Blocks** in the kernel, and cannot be interrupted, while any process holds a descriptor or a
+/// mapping of the device's user contexts: rxe and siw cannot take a context from its user. Close
+/// them first.
 ///
 /// # Errors
 ///

@@ -8,8 +8,9 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! Knowledge comes from the kernel's RDMA netlink, and from sysfs where netlink is missing or silent; a container may lack
-//! either. What neither tells is `None`. A [`Device`] is a snapshot: it does not notice that its device is removed or renamed.
+//! Knowledge comes from the kernel's RDMA netlink, and from sysfs where netlink is missing or
+//! silent; a container may lack either. What neither tells is `None`. A [`Device`] is a snapshot:
+//! it does not notice that its device is removed or renamed.
 
 mod chardev;
 mod discovery;
@@ -44,15 +45,17 @@ use sources::Sources;
 
 /// All RDMA devices of this network namespace, as the kernel orders them.
 ///
-/// Sends `RDMA_NLDEV_CMD_GET` as a dump, and `RDMA_NLDEV_CMD_GET_CHARDEV` for `uverbs` per device, which makes the kernel load
-/// ib_uverbs. Without netlink reads `class/infiniband` and `class/infiniband_verbs` in sysfs; the index is then unknown. A
-/// device that the kernel tells little about is listed with what is known.
+/// Sends `RDMA_NLDEV_CMD_GET` as a dump, and `RDMA_NLDEV_CMD_GET_CHARDEV` for `uverbs` per device,
+/// which makes the kernel load ib_uverbs. Without netlink reads `class/infiniband` and
+/// `class/infiniband_verbs` in sysfs; the index is then unknown. A device that the kernel tells
+/// little about is listed with what is known.
 ///
 /// # Errors
 ///
-/// The list is empty where the kernel says that there is no device. Where there is nobody to ask, neither netlink nor sysfs,
-/// that is an error with netlink's errno (EPROTONOSUPPORT where ib_core is not loaded) and the remedy. [`ErrorKind::Unsupported`]
-/// if sysfs was read and says that uverbs has another ABI version than the library.
+/// The list is empty where the kernel says that there is no device. Where there is nobody to ask,
+/// neither netlink nor sysfs, that is an error with netlink's errno (EPROTONOSUPPORT where ib_core
+/// is not loaded) and the remedy. [`ErrorKind::Unsupported`] if sysfs was read and says that uverbs
+/// has another ABI version than the library.
 ///
 /// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
 #[doc(alias = "ibv_get_device_list")]
@@ -61,7 +64,8 @@ pub fn list() -> Result<Vec<Device>> {
     discovery::list(&mut Sources::open())
 }
 
-/// Whether the kernel copies pinned pages at fork, so that registered memory needs no `MADV_DONTFORK`.
+/// Whether the kernel copies pinned pages at fork, so that registered memory needs no
+/// `MADV_DONTFORK`.
 ///
 /// Sends `RDMA_NLDEV_CMD_SYS_GET`. A kernel before 5.12 does not know the attribute: `false`.
 ///
@@ -102,7 +106,8 @@ impl Device {
         &self.name
     }
 
-    /// The number by which netlink and ucma know the device. It is never used again while the system runs. Only netlink tells.
+    /// The number by which netlink and ucma know the device. It is never used again while the
+    /// system runs. Only netlink tells.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.index
@@ -134,7 +139,8 @@ impl Device {
         Transport::of(self.node_type?)
     }
 
-    /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`. Only netlink tells.
+    /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`.
+    /// Only netlink tells.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
@@ -144,7 +150,8 @@ impl Device {
         self.port_count
     }
 
-    /// The kernel's driver. Netlink tells, except for a few old drivers; from sysfs only rxe and siw are recognised.
+    /// The kernel's driver. Netlink tells, except for a few old drivers; from sysfs only rxe and
+    /// siw are recognised.
     pub fn driver(&self) -> Option<DriverId> {
         self.driver
     }
@@ -156,18 +163,20 @@ impl Device {
 
     /// The state of a port.
     ///
-    /// Sends `RDMA_NLDEV_CMD_PORT_GET`; reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the link layer, and for the rest
-    /// where netlink is silent.
+    /// Sends `RDMA_NLDEV_CMD_PORT_GET`; reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the
+    /// link layer, and for the rest where netlink is silent.
     ///
     /// # Errors
     ///
-    /// EINVAL for a port that the device does not have. Netlink's errno if neither it nor sysfs knows the port.
+    /// EINVAL for a port that the device does not have. Netlink's errno if neither it nor sysfs
+    /// knows the port.
     #[doc(alias = "ibv_query_port")]
     pub fn port(&self, number: u32) -> Result<Port> {
         Port::read(&mut Sources::open(), self, number)
     }
 
-    /// How many objects of each type exist on the device now, those of the kernel and of other processes included.
+    /// How many objects of each type exist on the device now, those of the kernel and of other
+    /// processes included.
     ///
     /// Sends `RDMA_NLDEV_CMD_RES_GET`.
     ///

@@ -11,14 +11,16 @@ use crate::sys::netlink::{Attributes, Request};
 
 /// How many objects of each type exist on a device, in the kernel's order.
 ///
-/// Two of them are equal if nothing was leaked between them. Printed as `pd 1, cq 1, qp 1, cm_id 0, mr 0, ctx 0, srq 0`.
+/// Two of them are equal if nothing was leaked between them. Printed as `pd 1, cq 1, qp 1, cm_id 0,
+/// mr 0, ctx 0, srq 0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resources {
     counts: Vec<(String, u64)>,
 }
 
 impl Resources {
-    /// The number of objects of a type: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and what newer kernels add.
+    /// The number of objects of a type: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and what
+    /// newer kernels add.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
     }

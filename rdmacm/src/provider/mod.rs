@@ -1,11 +1,13 @@
 //! The data path of each driver: how its queues are made, posted to, polled and armed.
 //!
-//! The provider is chosen once, when a context is opened. A driver is one folder here and one variant of each enum.
+//! The provider is chosen once, when a context is opened. A driver is one folder here and one
+//! variant of each enum.
 //!
 //! # Safety
 //!
-//! Rings are memory that the kernel shares and may change at any time: indices are read and written as atomics, elements copied by raw
-//! pointers, and no reference to an element is made. Nothing that the kernel stores there is trusted to be in range.
+//! Rings are memory that the kernel shares and may change at any time: indices are read and written
+//! as atomics, elements copied by raw pointers, and no reference to an element is made. Nothing
+//! that the kernel stores there is trusted to be in range.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 mod rxe;

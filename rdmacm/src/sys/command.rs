@@ -1,4 +1,5 @@
-//! What ucma and uverbs commands have in common: one `write` of a header and a request, and how it fails.
+//! What ucma and uverbs commands have in common: one `write` of a header and a request, and how it
+//! fails.
 //!
 //! # Safety
 //!
@@ -64,16 +65,17 @@ impl Frame {
 
 /// Writes a command.
 ///
-/// EACCES is the kernel's word for "other credentials opened this file", but not for that alone (binding a privileged port
-/// says it too), so it is asked again in a way that has no other meaning.
+/// EACCES is the kernel's word for "other credentials opened this file", but not for that alone
+/// (binding a privileged port says it too), so it is asked again in a way that has no other
+/// meaning.
 ///
 /// # Safety
 ///
-/// Every address in `command` must be valid for what the kernel does with it while the call lasts: responses for writes of the
-/// length that the header gives, data for reads.
+/// Every address in `command` must be valid for what the kernel does with it while the call lasts:
+/// responses for writes of the length that the header gives, data for reads.
 pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
-    // SAFETY: the pointer and length are those of a slice; what the addresses in it must satisfy is this function's own
-    // contract.
+    // SAFETY: the pointer and length are those of a slice; what the addresses in it must satisfy is
+    // this function's own contract.
     let written = unsafe { libc::write(fd.as_raw_fd(), command.as_ptr().cast(), command.len()) };
     match Errno::result(written) {
         Ok(length) if usize::try_from(length) == Ok(command.len()) => Ok(()),
@@ -88,8 +90,8 @@ pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Ref
 
 /// Whether the kernel accepts commands on `fd` from this thread's credentials.
 ///
-/// Both nodes look at the credentials first and at the length second, so a write that is too short to be a command tells the
-/// one from the other and does nothing.
+/// Both nodes look at the credentials first and at the length second, so a write that is too short
+/// to be a command tells the one from the other and does nothing.
 fn credentials_match(fd: BorrowedFd<'_>) -> bool {
     nix::unistd::write(fd, &[0]) != Err(Errno::EACCES)
 }

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! A [`Mapping`] owns its range of addresses from `mmap` to `munmap`. It hands out a raw pointer and never a reference: a
-//! device or the kernel may write to the memory at any time.
+//! A [`Mapping`] owns its range of addresses from `mmap` to `munmap`. It hands out a raw pointer
+//! and never a reference: a device or the kernel may write to the memory at any time.
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::num::NonZeroUsize;
@@ -20,7 +20,8 @@ pub(crate) struct Mapping {
     length: NonZeroUsize,
 }
 
-// SAFETY: the range belongs to the mapping and not to a thread; access to it goes by raw pointers, whose users answer for it.
+// SAFETY: the range belongs to the mapping and not to a thread; access to it goes by raw pointers,
+// whose users answer for it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: a shared mapping gives nothing but its address and length.
 unsafe impl Sync for Mapping {}
@@ -43,7 +44,8 @@ impl Mapping {
         Ok(Self { start: start.cast(), length })
     }
 
-    /// The first byte. Valid for reads and writes of [`len`](Self::len) bytes until the mapping is dropped.
+    /// The first byte. Valid for reads and writes of [`len`](Self::len) bytes until the mapping is
+    /// dropped.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -63,8 +65,8 @@ const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this object, which is its only owner and goes away now; pointers into it are
-        // valid only while it lives, as `start` says.
+        // SAFETY: the range was mapped by this object, which is its only owner and goes away now;
+        // pointers into it are valid only while it lives, as `start` says.
         let unmapped = unsafe { munmap(self.start.cast(), self.length.get()) };
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
     }

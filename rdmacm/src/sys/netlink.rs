@@ -1,8 +1,8 @@
 //! A client of the kernel's RDMA netlink, `NETLINK_RDMA`, subsystem nldev.
 //!
-//! The kernel handles a request inside the `send` that brings it, and makes the next part of a dump inside the `recv` that
-//! takes the part before. An answer is there at once or never comes, so every receive is non-blocking and nothing here can
-//! hang.
+//! The kernel handles a request inside the `send` that brings it, and makes the next part of a dump
+//! inside the `recv` that takes the part before. An answer is there at once or never comes, so
+//! every receive is non-blocking and nothing here can hang.
 //!
 //! Source: `include/uapi/rdma/rdma_netlink.h`, `drivers/infiniband/core/{netlink,nldev}.c`.
 
@@ -130,7 +130,8 @@ impl Socket {
         Self { fd, sequence: 0, buffer: vec![0; BUFFER] }
     }
 
-    /// Asks for one thing. `read` makes it out of the answer, or finds that an attribute is missing.
+    /// Asks for one thing. `read` makes it out of the answer, or finds that an attribute is
+    /// missing.
     pub(crate) fn get<T>(
         &mut self,
         request: Request,
@@ -142,7 +143,8 @@ impl Socket {
         })
     }
 
-    /// Asks for a list, which the kernel sends in parts. `read` as for [`get`](Self::get), for each member.
+    /// Asks for a list, which the kernel sends in parts. `read` as for [`get`](Self::get), for each
+    /// member.
     pub(crate) fn dump<T>(
         &mut self,
         request: Request,
@@ -194,7 +196,8 @@ impl Socket {
         }
     }
 
-    /// Receives one datagram into the buffer. Only the kernel and privileged processes can send to such a socket.
+    /// Receives one datagram into the buffer. Only the kernel and privileged processes can send to
+    /// such a socket.
     fn receive(&mut self) -> Result<usize, Failure> {
         // With MSG_TRUNC the length is that of the datagram, also where the buffer is shorter.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;

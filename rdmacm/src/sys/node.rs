@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "open";
 
-/// Opens the device node at `path` and checks that it is the character device numbered `expected`, where that is known.
+/// Opens the device node at `path` and checks that it is the character device numbered `expected`,
+/// where that is known.
 pub(crate) fn open_node(
     path: &str,
     expected: Option<u64>,

@@ -7,7 +7,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Waits until `fd` is readable or `deadline` has passed; `true` if it is readable (or in error, which a read will tell).
+/// Waits until `fd` is readable or `deadline` has passed; `true` if it is readable (or in error,
+/// which a read will tell).
 ///
 /// EINTR is returned to the caller: a signal is the caller's business.
 pub(crate) fn readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {

@@ -1,11 +1,13 @@
 //! Which process this is: what tells a forked child from its parent, without a system call.
 //!
-//! The kernel refuses commands on a file that was opened before a fork, but it cannot keep a child from storing to the rings
-//! that it shares with its parent. So every object remembers the process that made it.
+//! The kernel refuses commands on a file that was opened before a fork, but it cannot keep a child
+//! from storing to the rings that it shares with its parent. So every object remembers the process
+//! that made it.
 //!
 //! # Safety
 //!
-//! One page is mapped for the life of the process and never unmapped; it is only ever accessed as one atomic.
+//! One page is mapped for the life of the process and never unmapped; it is only ever accessed as
+//! one atomic.
 #![expect(unsafe_code, reason = "maps and reads the page that a fork wipes")]
 
 use std::num::NonZeroUsize;
@@ -28,7 +30,8 @@ static MARK: OnceLock<Mark> = OnceLock::new();
 enum Mark {
     /// In a page that the kernel fills with zeros in a forked child.
     Page(NonNull<AtomicU64>),
-    /// Nowhere: the kernel has no such pages (before Linux 4.14), so the process id is asked for each time.
+    /// Nowhere: the kernel has no such pages (before Linux 4.14), so the process id is asked for
+    /// each time.
     Pid,
 }
 
@@ -41,7 +44,8 @@ impl Mark {
     fn new() -> Self {
         let length = NonZeroUsize::new(4096).expect("4096 is not zero");
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a private anonymous mapping at an address of the kernel's choice replaces nothing.
+        // SAFETY: a private anonymous mapping at an address of the kernel's choice replaces
+        // nothing.
         let mapped = unsafe { mmap_anonymous(None, length, protection, MapFlags::MAP_PRIVATE) };
         let Ok(page) = mapped else { return Self::Pid };
         // SAFETY: the range is exactly the mapping made above, which holds zeros already.
@@ -61,8 +65,8 @@ impl Process {
     pub(crate) fn current() -> Self {
         match MARK.get_or_init(Mark::new) {
             Mark::Page(page) => {
-                // SAFETY: the page is mapped readable and writable for the life of the process, page-aligned, zero
-                // initialised, and accessed only as this atomic.
+                // SAFETY: the page is mapped readable and writable for the life of the process,
+                // page-aligned, zero initialised, and accessed only as this atomic.
                 let number = unsafe { page.as_ref() };
                 match number.load(Ordering::Relaxed) {
                     0 => Self::first_seen(number),
@@ -99,7 +103,8 @@ mod tests {
 
     /// Runs `check` in a forked child and returns what it said.
     fn in_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child only runs `check`, which neither allocates nor takes locks, and leaves by `_exit`.
+        // SAFETY: the child only runs `check`, which neither allocates nor takes locks, and leaves
+        // by `_exit`.
         match unsafe { fork() }.expect("fork") {
             ForkResult::Child => {
                 let code = i32::from(!check());

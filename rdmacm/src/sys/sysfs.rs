@@ -1,7 +1,8 @@
 //! Reading sysfs: small text files, any of which may be missing.
 //!
-//! A file that is not there, cannot be read or does not parse is `None`: sysfs may be unmounted, hidden in a container, or
-//! of another kernel, and some files answer EINVAL where a table has an empty slot.
+//! A file that is not there, cannot be read or does not parse is `None`: sysfs may be unmounted,
+//! hidden in a container, or of another kernel, and some files answer EINVAL where a table has an
+//! empty slot.
 //!
 //! Source: `drivers/infiniband/core/{sysfs,uverbs_main,ucma}.c`.
 

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Requests are built here, and the addresses in them are those of responses and data that live until the write returns.
+//! Requests are built here, and the addresses in them are those of responses and data that live
+//! until the write returns.
 #![expect(unsafe_code, reason = "issues commands")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,7 +39,8 @@ impl UcmaFile {
         Ok(Self { fd, process: Process::current() })
     }
 
-    /// Whether commands can have success at all: not in a child of the process that opened the file.
+    /// Whether commands can have success at all: not in a child of the process that opened the
+    /// file.
     #[inline]
     pub(crate) fn belongs_here(&self) -> bool {
         self.process.is_current()
@@ -53,11 +55,13 @@ impl UcmaFile {
         }
     }
 
-    /// Sends `request` and returns the kernel's response, whose fields past what an older kernel stores are zero.
+    /// Sends `request` and returns the kernel's response, whose fields past what an older kernel
+    /// stores are zero.
     pub(crate) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
         const { assert!(size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>() <= Frame::CAPACITY) };
         let mut response = C::Response::new_zeroed();
-        // SAFETY: the response is a live local of the size that the header will give, and it is sealed to its request.
+        // SAFETY: the response is a live local of the size that the header will give, and it is
+        // sealed to its request.
         unsafe { self.command_with(request, &mut response) }?;
         Ok(response)
     }
@@ -66,7 +70,8 @@ impl UcmaFile {
     ///
     /// # Safety
     ///
-    /// Every address in `request` other than that of the response must be valid for what the kernel does with it.
+    /// Every address in `request` other than that of the response must be valid for what the kernel
+    /// does with it.
     pub(crate) unsafe fn command_with<C: Command, R: IntoBytes>(
         &self,
         mut request: C,
@@ -84,8 +89,9 @@ impl UcmaFile {
             out: u16::try_from(size_of::<R>()).expect("responses are short"),
         };
         let frame = Frame::new(&[header.as_bytes(), request.as_bytes()]);
-        // SAFETY: the only address that this function puts in is that of `response`, which is exclusively borrowed, live
-        // until the end of the call and as long as the header says; the caller answers for any other.
+        // SAFETY: the only address that this function puts in is that of `response`, which is
+        // exclusively borrowed, live until the end of the call and as long as the header
+        // says; the caller answers for any other.
         unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }
     }
 }

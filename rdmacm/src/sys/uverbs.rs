@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Requests are built here, and the addresses in them are those of responses that live until the write returns. Descriptors in
-//! responses are wrapped at once, each once.
+//! Requests are built here, and the addresses in them are those of responses that live until the
+//! write returns. Descriptors in responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -30,8 +30,8 @@ const RESPONSE_WORDS: usize = 64;
 
 /// An open verbs file.
 ///
-/// Commands go by `write`. The kernel takes those only from the credentials that opened the file; after a change of them, commands go by
-/// ioctl, which does not care.
+/// Commands go by `write`. The kernel takes those only from the credentials that opened the file;
+/// after a change of them, commands go by ioctl, which does not care.
 #[derive(Debug)]
 pub(crate) struct UverbsFile {
     fd: OwnedFd,
@@ -40,13 +40,15 @@ pub(crate) struct UverbsFile {
 }
 
 impl UverbsFile {
-    /// Opens the node at `path`, which must have the device number `dev` where that is known. `driver` is that of the device.
+    /// Opens the node at `path`, which must have the device number `dev` where that is known.
+    /// `driver` is that of the device.
     pub(crate) fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self> {
         let fd = open_node(path, dev, "load the module: modprobe ib_uverbs")?;
         Ok(Self { fd, process: Process::current(), driver })
     }
 
-    /// Whether commands and rings may be used at all: not in a child of the process that opened the file.
+    /// Whether commands and rings may be used at all: not in a child of the process that opened the
+    /// file.
     #[inline]
     pub(crate) fn belongs_here(&self) -> bool {
         self.process.is_current()
@@ -66,7 +68,8 @@ impl UverbsFile {
         self.driver_command::<C, (), ()>(request, &()).map(|(response, ())| response)
     }
 
-    /// Sends `request` with the driver's part behind it, and returns the core's response and the driver's.
+    /// Sends `request` with the driver's part behind it, and returns the core's response and the
+    /// driver's.
     pub(crate) fn driver_command<C, I, O>(
         &self,
         mut request: C,
@@ -93,13 +96,15 @@ impl UverbsFile {
             *field = address.into();
         }
         let frame = frame(&request, driver_request, address, size_of::<O>());
-        // SAFETY: the only address in the command is that of `words`, a live local at least as long as the headers say.
+        // SAFETY: the only address in the command is that of `words`, a live local at least as long
+        // as the headers say.
         let written = unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) };
         match written {
             Err(refused @ Refused::WrongProcess(WrongProcess::Credentials)) => {
                 let parts = [request.as_bytes(), driver_request.as_bytes()];
                 let lengths = [size_of::<C::Response>(), size_of::<O>()];
-                // SAFETY: `address` is that of `words`, a live local at least as long as the two lengths together.
+                // SAFETY: `address` is that of `words`, a live local at least as long as the two
+                // lengths together.
                 unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }
                     .map_err(|errno| match errno {
                         // A kernel before 5.0, which has no other way in.
@@ -118,7 +123,8 @@ impl UverbsFile {
 
     /// Sends a write command by the ioctl that does not compare credentials: INVOKE_WRITE.
     ///
-    /// `parts` are the core's request and the driver's, `lengths` those of the two responses, which go to `address` one after the other.
+    /// `parts` are the core's request and the driver's, `lengths` those of the two responses, which
+    /// go to `address` one after the other.
     ///
     /// # Safety
     ///
@@ -138,9 +144,10 @@ impl UverbsFile {
         call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
         call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
         let fd = self.fd.as_raw_fd();
-        // SAFETY: the argument of this ioctl is the header with its attributes behind it, which `call` holds and which the
-        // kernel reads and writes by the lengths and counts that `call` keeps; inputs are slices that outlive the call, and
-        // the caller answers for the outputs.
+        // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
+        // `call` holds and which the kernel reads and writes by the lengths and counts that
+        // `call` keeps; inputs are slices that outlive the call, and the caller answers for
+        // the outputs.
         let done = unsafe { libc::ioctl(fd, libc::Ioctl::from(RDMA_VERBS_IOCTL), &mut call) };
         Errno::result(done).map(drop)
     }
@@ -253,8 +260,8 @@ impl InvokeWrite {
 /// Wraps the descriptor of a response.
 fn owned(fd: u32) -> Result<OwnedFd, Refused> {
     let fd = i32::try_from(fd).map_err(|_| Refused::Os(Errno::EBADF))?;
-    // SAFETY: the kernel has just installed this descriptor for us in this very response, so it is open, nobody else owns
-    // it, and each response is wrapped once.
+    // SAFETY: the kernel has just installed this descriptor for us in this very response, so it is
+    // open, nobody else owns it, and each response is wrapped once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,7 +1,8 @@
-//! Queue pair states: which steps a connection takes, as a pure plan, and the one function that carries a plan out.
+//! Queue pair states: which steps a connection takes, as a pure plan, and the one function that
+//! carries a plan out.
 //!
-//! A plan says which states, in which order, and where the attributes come from. It knows nothing of the kernel and can be read and
-//! tested alone.
+//! A plan says which states, in which order, and where the attributes come from. It knows nothing
+//! of the kernel and can be read and tested alone.
 
 use verbs_abi::ib_uverbs_qp_attr;
 use zerocopy::FromZeros;
@@ -22,7 +23,8 @@ pub(crate) struct Step {
 /// Where a step's attributes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attributes {
-    /// From the connection manager, which knows path, sequence numbers and peer, with these in place of its own.
+    /// From the connection manager, which knows path, sequence numbers and peer, with these in
+    /// place of its own.
     Asked {
         /// RDMA reads and atomics that the peer may have outstanding here.
         responder_resources: Option<u8>,
@@ -44,8 +46,8 @@ pub(crate) fn created() -> [Step; 1] {
 
 /// The peer is known: ready to receive, then to send.
 ///
-/// INIT comes once more: only now does the connection manager know what the peer may do, and the first time the access flags were
-/// empty.
+/// INIT comes once more: only now does the connection manager know what the peer may do, and the
+/// first time the access flags were empty.
 pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option<u8>) -> [Step; 3] {
     let receive = Attributes::Asked { responder_resources, initiator_depth: None };
     let send = Attributes::Asked { responder_resources: None, initiator_depth };
@@ -61,7 +63,8 @@ pub(crate) fn failed() -> [Step; 1] {
     [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
 }
 
-/// The connection ends: on iWARP the queue pair drains what was sent and the kernel does the rest, elsewhere it flushes.
+/// The connection ends: on iWARP the queue pair drains what was sent and the kernel does the rest,
+/// elsewhere it flushes.
 pub(crate) fn disconnecting(transport: Transport) -> [Step; 1] {
     match transport {
         Transport::Iwarp => {

@@ -19,7 +19,8 @@ use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
 use crate::sys::poll::set_nonblocking;
 
-/// The event counts of the process's living completion queues, by the number that the kernel knows each queue by.
+/// The event counts of the process's living completion queues, by the number that the kernel knows
+/// each queue by.
 static CQS: Registry<Acks> = Registry::new();
 
 /// What became of a work request.
@@ -41,8 +42,8 @@ impl Completion {
         self.0.wr_id.get()
     }
 
-    /// How it went. On failure only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and [`vendor_err`](Self::vendor_err) mean
-    /// anything.
+    /// How it went. On failure only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
+    /// [`vendor_err`](Self::vendor_err) mean anything.
     pub fn status(&self) -> WcStatus {
         self.0.status
     }
@@ -106,8 +107,9 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// EINVAL for a capacity of zero or above the device's; ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not
-    /// known; [`ErrorKind::Invalid`] where `channel` is of another device.
+    /// EINVAL for a capacity of zero or above the device's; ENOMEM; [`ErrorKind::Unsupported`]
+    /// where the data path of the device's driver is not known; [`ErrorKind::Invalid`] where
+    /// `channel` is of another device.
     #[doc(alias = "ibv_create_cq")]
     pub fn new(
         context: &Context,
@@ -163,13 +165,15 @@ impl CompletionQueue {
         self.inner.handle
     }
 
-    /// Takes completions off the queue into `into`, as many as there are and as fit; returns how many.
+    /// Takes completions off the queue into `into`, as many as there are and as fit; returns how
+    /// many.
     ///
     /// No system call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares is out of order.
+    /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
+    /// is out of order.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         self.inner
@@ -181,11 +185,11 @@ impl CompletionQueue {
         ring.poll(into).map_err(|what| Error::malformed("poll", self.inner.subject(), what))
     }
 
-    /// Asks for one event on the channel when the next completion comes; with `solicited_only` when the next one comes that its
-    /// sender marked as solicited, or that failed.
+    /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
+    /// the next one comes that its sender marked as solicited, or that failed.
     ///
-    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`. Completions that are on the queue already raise no event: poll again after arming, before
-    /// sleeping.
+    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`. Completions that are on the queue already raise no event:
+    /// poll again after arming, before sleeping.
     ///
     /// # Errors
     ///
@@ -198,13 +202,15 @@ impl CompletionQueue {
 
     /// Takes completions off the queue into `into`, and sleeps while there are none.
     ///
-    /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there is something. For a channel that
-    /// serves no other queue: another queue's events would be lost.
+    /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there
+    /// is something. For a channel that serves no other queue: another queue's events would be
+    /// lost.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the queue has no channel or `into` no place; EINTR, with nothing lost; those of
-    /// [`poll`](Self::poll) and [`request_notify`](Self::request_notify).
+    /// [`ErrorKind::Invalid`] where the queue has no channel or `into` no place; EINTR, with
+    /// nothing lost; those of [`poll`](Self::poll) and
+    /// [`request_notify`](Self::request_notify).
     #[doc(alias = "rdma_get_send_comp")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn wait(&self, into: &mut [Completion]) -> Result<usize> {
@@ -237,8 +243,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it or queue pairs on it live; [`ErrorKind::WouldDeadlock`] where an event that this thread received is still
-    /// out. The queue comes back with the error.
+    /// EBUSY while clones of it or queue pairs on it live; [`ErrorKind::WouldDeadlock`] where an
+    /// event that this thread received is still out. The queue comes back with the error.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         const OPERATION: &str = "destroy";
@@ -289,7 +295,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if !self.destroyed && self.context.file().belongs_here() {
             CQS.remove(self.token);
-            // What it could be busy with is gone: queue pairs hold it. A device that went takes it along.
+            // What it could be busy with is gone: queue pairs hold it. A device that went takes it
+            // along.
             let _ = self.destroy();
         }
     }
@@ -344,8 +351,9 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal came first, with nothing lost;
-    /// [`ErrorKind::WrongProcess`] after a fork; [`ErrorKind::DeviceGone`].
+    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal
+    /// came first, with nothing lost; [`ErrorKind::WrongProcess`] after a fork;
+    /// [`ErrorKind::DeviceGone`].
     #[doc(alias = "ibv_get_cq_event")]
     pub fn get_event(&self) -> Result<CompletionEvent> {
         const OPERATION: &str = "read";
@@ -368,14 +376,18 @@ impl CompletionChannel {
         }
     }
 
-    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or wait again.
+    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
+    /// wait again.
     ///
     /// # Errors
     ///
-    /// Those of `fcntl`.
+    /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        set_nonblocking(self.as_fd(), nonblocking)
-            .map_err(|errno| Error::os("set the blocking mode of", "the completion channel", errno))
+        let context = &self.inner.context;
+        let file = context.file();
+        file.check_process()
+            .and_then(|()| set_nonblocking(self.as_fd(), nonblocking).map_err(Refused::Os))
+            .map_err(|refused| context.refused("set the blocking mode of", CHANNEL, refused))
     }
 }
 

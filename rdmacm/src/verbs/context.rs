@@ -18,7 +18,8 @@ use crate::sys::uverbs::UverbsFile;
 
 /// An opened device: one open `/dev/infiniband/uverbsN`.
 ///
-/// A clone is the same context. The context closes when the last of its clones and of the objects made in it is gone.
+/// A clone is the same context. The context closes when the last of its clones and of the objects
+/// made in it is gone.
 #[doc(alias = "ibv_context")]
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -49,13 +50,14 @@ static SHARED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 impl Context {
     /// Opens a device.
     ///
-    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. A device whose driver's data path this crate does not know can be opened and asked; making completion
-    /// queues and queue pairs on it is [`ErrorKind::Unsupported`].
+    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. A device whose driver's data path this crate does not know
+    /// can be opened and asked; making completion queues and queue pairs on it is
+    /// [`ErrorKind::Unsupported`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed to the user; ENODEV where the device
-    /// went.
+    /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
+    /// to the user; ENODEV where the device went.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
         const OPERATION: &str = "open the device";
@@ -75,7 +77,8 @@ impl Context {
         Ok(Self { inner: Arc::new(Inner { file, async_events, device, provider, depths }) })
     }
 
-    /// The context that the process's ids of a device share: opened by the first, closed by the last.
+    /// The context that the process's ids of a device share: opened by the first, closed by the
+    /// last.
     pub(crate) fn shared(guid: Guid, index: u32) -> Result<Self> {
         // Held while opening: two threads must not open a device twice.
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +109,8 @@ impl Context {
         &self.inner.device
     }
 
-    /// Which protocol is under the verbs. A node that the kernel's connection manager does not serve counts as InfiniBand.
+    /// Which protocol is under the verbs. A node that the kernel's connection manager does not
+    /// serve counts as InfiniBand.
     pub fn transport(&self) -> Transport {
         self.inner.device.transport().unwrap_or(Transport::InfiniBand)
     }
@@ -141,8 +145,9 @@ impl Context {
         self.command("query", "port", request)
     }
 
-    /// What [`query_device`](Self::query_device) says of depths, asked once. A device that can do more than 255 is as good as one that
-    /// can do 254: the connection manager has a byte for it, and 255 in it means the maximum.
+    /// What [`query_device`](Self::query_device) says of depths, asked once. A device that can do
+    /// more than 255 is as good as one that can do 254: the connection manager has a byte for
+    /// it, and 255 in it means the maximum.
     pub(crate) fn depth_limits(&self) -> Result<DepthLimits> {
         if let Some(depths) = self.inner.depths.get() {
             return Ok(*depths);

@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //!
-//! A device, and through it a peer, writes to registered memory behind the compiler's back. A region that owns its memory never makes
-//! a reference to it: safe access copies by raw pointers, and a slice is had only through an `unsafe` method whose caller vouches
-//! that nothing writes. The memory is unmapped only after the kernel has taken the registration back.
+//! A device, and through it a peer, writes to registered memory behind the compiler's back. A
+//! region that owns its memory never makes a reference to it: safe access copies by raw pointers,
+//! and a slice is had only through an `unsafe` method whose caller vouches that nothing writes. The
+//! memory is unmapped only after the kernel has taken the registration back.
 #![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
 
 use std::mem::ManuallyDrop;
@@ -22,9 +23,10 @@ use crate::sys::mapping::Mapping;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
 ///
-/// A region made with [`alloc`](Self::alloc) owns its memory; one made with [`register`](Self::register) lies over memory of the
-/// program's. Dropping it deregisters; where the kernel refuses that, memory that the region owns is leaked rather than
-/// given to somebody else while a device may write to it.
+/// A region made with [`alloc`](Self::alloc) owns its memory; one made with
+/// [`register`](Self::register) lies over memory of the program's. Dropping it deregisters; where
+/// the kernel refuses that, memory that the region owns is leaked rather than given to somebody
+/// else while a device may write to it.
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
@@ -37,7 +39,8 @@ pub struct MemoryRegion {
     memory: ManuallyDrop<Option<Mapping>>,
 }
 
-// SAFETY: the region's memory belongs to no thread; access to it is by copying under `&self` and `&mut self` as usual.
+// SAFETY: the region's memory belongs to no thread; access to it is by copying under `&self` and
+// `&mut self` as usual.
 unsafe impl Send for MemoryRegion {}
 // SAFETY: `&self` only reads the memory.
 unsafe impl Sync for MemoryRegion {}
@@ -49,8 +52,9 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// EINVAL for a length of zero, and for rights that go with each other only (the peer's writing needs
-    /// local writing); ENOMEM where the memory cannot be had or pinned (`RLIMIT_MEMLOCK`).
+    /// EINVAL for a length of zero, and for rights that go with each other only (the peer's writing
+    /// needs local writing); ENOMEM where the memory cannot be had or pinned
+    /// (`RLIMIT_MEMLOCK`).
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc(pd: &ProtectionDomain, length: usize, access: AccessFlags) -> Result<Self> {
         let memory = Mapping::private(length)
@@ -66,9 +70,11 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// - `start` is valid for reads, and where `access` lets anybody write for writes, of `length` bytes, until the region is dropped;
-    /// - while the region lives, what a device may write by `access` is not borrowed, and what it may read is not mutably
-    ///   borrowed, by Rust references, save where the program knows that no work request and no peer touches it.
+    /// - `start` is valid for reads, and where `access` lets anybody write for writes, of `length`
+    ///   bytes, until the region is dropped;
+    /// - while the region lives, what a device may write by `access` is not borrowed, and what it
+    ///   may read is not mutably borrowed, by Rust references, save where the program knows that no
+    ///   work request and no peer touches it.
     ///
     /// # Errors
     ///
@@ -141,7 +147,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region, or longer than the 32 bits of an entry.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
+    /// or longer than the 32 bits of an entry.
     pub fn sge(&self, part: impl RangeBounds<usize>) -> Result<Sge> {
         let first = match part.start_bound() {
             Bound::Included(first) => Some(*first),
@@ -174,9 +181,10 @@ impl MemoryRegion {
         self.check("read", offset, into.len())?;
         // SAFETY: `offset` is within the region, as was checked.
         let from = unsafe { self.start.add(offset) };
-        // SAFETY: `from` is valid for reads of `into.len()` bytes: they are within the region, as was checked, which is readable
-        // while `self` lives; `into` is valid for writes by being a slice; bytes have no alignment; and the two do not
-        // overlap, as the region is never lent out as a slice to safe code.
+        // SAFETY: `from` is valid for reads of `into.len()` bytes: they are within the region, as
+        // was checked, which is readable while `self` lives; `into` is valid for writes by
+        // being a slice; bytes have no alignment; and the two do not overlap, as the region
+        // is never lent out as a slice to safe code.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Ok(())
     }
@@ -190,9 +198,11 @@ impl MemoryRegion {
         self.check("write", offset, from.len())?;
         // SAFETY: `offset` is within the region, as was checked.
         let into = unsafe { self.start.add(offset) };
-        // SAFETY: `into` is valid for writes of `from.len()` bytes: they are within the region, as was checked, which is
-        // writable while `self` lives, and no other thread copies meanwhile, by `&mut self`; `from` is valid for reads by being a
-        // slice; bytes have no alignment; and the two do not overlap, as the region is never lent out as a slice to safe code.
+        // SAFETY: `into` is valid for writes of `from.len()` bytes: they are within the region, as
+        // was checked, which is writable while `self` lives, and no other thread copies
+        // meanwhile, by `&mut self`; `from` is valid for reads by being a slice; bytes have
+        // no alignment; and the two do not overlap, as the region is never lent out as a slice to
+        // safe code.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! The verbs under a connection: devices' contexts, memory, queues, and the work that goes through them.
+//! The verbs under a connection: devices' contexts, memory, queues, and the work that goes through
+//! them.
 //!
-//! Objects are handles: a clone is the same kernel object, children hold their parents, and the kernel's object is destroyed when the
-//! last handle goes, so no order of drops is wrong. After a fork they belong to the parent: every call of the child fails, and
-//! drops there do nothing.
+//! Objects are handles: a clone is the same kernel object, children hold their parents, and the
+//! kernel's object is destroyed when the last handle goes, so no order of drops is wrong. After a
+//! fork they belong to the parent: every call of the child fails, and drops there do nothing.
 
 mod completion;
 mod context;

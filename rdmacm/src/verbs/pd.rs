@@ -26,7 +26,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// ENOMEM where the device has no more; [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess).
+    /// ENOMEM where the device has no more;
+    /// [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess).
     #[doc(alias = "ibv_alloc_pd")]
     pub fn new(context: &Context) -> Result<Self> {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
@@ -68,7 +69,8 @@ impl ProtectionDomain {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.context.file().belongs_here() {
-            // All that it could be busy with is gone: children hold it. A device that went takes it along.
+            // All that it could be busy with is gone: children hold it. A device that went takes it
+            // along.
             let request = ib_uverbs_dealloc_pd { pd_handle: self.handle };
             let _ = self.context.file().command(request);
         }

@@ -42,9 +42,11 @@ pub enum SendOperation {
 /// The local memory of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// Registered memory, gathered (or, reading, scattered) in this order. The device uses it until the request completes.
+    /// Registered memory, gathered (or, reading, scattered) in this order. The device uses it until
+    /// the request completes.
     Gather(&'a [Sge]),
-    /// Bytes that are copied into the request: free for use as soon as the post returns. Not for reads.
+    /// Bytes that are copied into the request: free for use as soon as the post returns. Not for
+    /// reads.
     #[doc(alias = "IBV_SEND_INLINE")]
     Inline(&'a [u8]),
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Posting a request gives its memory to the device, hence `unsafe`, with the contract at the methods. Nothing else here is.
+//! Posting a request gives its memory to the device, hence `unsafe`, with the contract at the
+//! methods. Nothing else here is.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use std::borrow::Cow;
@@ -84,7 +85,8 @@ struct Inner {
     handle: u32,
     number: u32,
     caps: QueuePairCaps,
-    /// The state that the last successful modify asked for. A failing request may have moved the queue pair on to ERR.
+    /// The state that the last successful modify asked for. A failing request may have moved the
+    /// queue pair on to ERR.
     state: AtomicU8,
     send: Mutex<SendRing>,
     receive: Mutex<ReceiveRing>,
@@ -97,8 +99,9 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// EINVAL for capabilities above the device's, ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not known;
-    /// [`ErrorKind::Invalid`] where the completion queues are of another device.
+    /// EINVAL for capabilities above the device's, ENOMEM; [`ErrorKind::Unsupported`] where the
+    /// data path of the device's driver is not known; [`ErrorKind::Invalid`] where the
+    /// completion queues are of another device.
     #[doc(alias = "ibv_create_qp")]
     pub fn new(pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<Self> {
         let context = pd.context();
@@ -174,22 +177,25 @@ impl QueuePair {
 
     /// Posts a send request.
     ///
-    /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a doorbell. A completion follows if the
-    /// request is signalled or fails.
+    /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a
+    /// doorbell. A completion follows if the request is signalled or fails.
     ///
     /// # Safety
     ///
-    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or the queue pair is destroyed, the
-    /// memory that a [`Payload::Gather`](super::Payload::Gather) names by its addresses and keys
+    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
+    /// the queue pair is destroyed, the memory that a
+    /// [`Payload::Gather`](super::Payload::Gather) names by its addresses and keys
     /// - stays allocated and registered;
-    /// - is not written, and for a read neither written nor read, except in ways that cope with a device doing the same.
+    /// - is not written, and for a read neither written nor read, except in ways that cope with a
+    ///   device doing the same.
     ///
-    /// A [`Payload::Inline`](super::Payload::Inline) asks for nothing. Memory of peers is what the rights that they granted protect.
+    /// A [`Payload::Inline`](super::Payload::Inline) asks for nothing. Memory of peers is what the
+    /// rights that they granted protect.
     ///
     /// # Errors
     ///
-    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold, or in a state before RTS. Nothing is posted then.
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold, or
+    /// in a state before RTS. Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "ibv_post_send")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a send to";
@@ -203,19 +209,20 @@ impl QueuePair {
 
     /// Posts a receive request.
     ///
-    /// Stores the request in the ring that the kernel shares; no system call. A completion follows with the message that the request
-    /// receives, or when the queue pair goes to ERR.
+    /// Stores the request in the ring that the kernel shares; no system call. A completion follows
+    /// with the message that the request receives, or when the queue pair goes to ERR.
     ///
     /// # Safety
     ///
-    /// Until the request has completed, or the queue pair is destroyed, the memory that it names by its addresses and keys
+    /// Until the request has completed, or the queue pair is destroyed, the memory that it names by
+    /// its addresses and keys
     /// - stays allocated and registered;
     /// - is neither written nor read, except in ways that cope with a device writing to it.
     ///
     /// # Errors
     ///
-    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold. Nothing is posted then.
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold.
+    /// Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "ibv_post_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a receive to";
@@ -228,11 +235,13 @@ impl QueuePair {
 
     /// Changes the attributes that the mask in `attributes` names.
     ///
-    /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the mask above those are left out.
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the
+    /// mask above those are left out.
     ///
     /// # Errors
     ///
-    /// EINVAL for a state that does not follow on the present one, and for attributes that are missing or out of range.
+    /// EINVAL for a state that does not follow on the present one, and for attributes that are
+    /// missing or out of range.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
         let state = QpState(byte(attributes.qp_state));
@@ -369,8 +378,8 @@ impl Drop for Inner {
     }
 }
 
-/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`. The connection manager of old kernels set bits above
-/// them for RoCE, which only kernel callers may.
+/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`. The connection
+/// manager of old kernels set bits above them for RoCE, which only kernel callers may.
 const PLAIN_ATTRIBUTES: u32 = (ib_qp_attr_mask::IB_QP_DEST_QPN.bits() << 1) - 1;
 
 /// An attribute that the connection manager reports in 32 bits and MODIFY_QP takes in 8.

@@ -1,7 +1,8 @@
 //! Software RoCE.
 //!
-//! Each queue is a [ring](queue) that the create command's response tells where to map. Sends and arming need a command as a doorbell; receives
-//! and polling need none. (`drivers/infiniband/sw/rxe`, uapi `rdma_user_rxe.h`.)
+//! Each queue is a [ring](queue) that the create command's response tells where to map. Sends and
+//! arming need a command as a doorbell; receives and polling need none.
+//! (`drivers/infiniband/sw/rxe`, uapi `rdma_user_rxe.h`.)
 //!
 //! # Safety
 //!
@@ -160,7 +161,8 @@ impl SendRing {
         Ok(())
     }
 
-    /// The element of `request`, less its payload. What only the kernel uses is zero, as it expects of a new request.
+    /// The element of `request`, less its payload. What only the kernel uses is zero, as it expects
+    /// of a new request.
     fn element(&self, request: &SendRequest<'_>) -> Result<rxe_send_wqe, PostError> {
         let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
         let (length, pieces) = match request.payload {

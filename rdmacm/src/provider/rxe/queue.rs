@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //!
-//! Both indices are always accessed as atomics. An element is copied as bytes, by raw pointer, while the protocol says that it is ours:
-//! the producer's until the producer's index passes it, the consumer's from then until the consumer's index does. A kernel
-//! that breaks the protocol makes the copy a garbled one and nothing worse: no reference is made, and any bytes are valid.
+//! Both indices are always accessed as atomics. An element is copied as bytes, by raw pointer,
+//! while the protocol says that it is ours: the producer's until the producer's index passes it,
+//! the consumer's from then until the consumer's index does. A kernel that breaks the protocol
+//! makes the copy a garbled one and nothing worse: no reference is made, and any bytes are valid.
 #![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
 
 use std::mem::offset_of;
@@ -30,7 +31,8 @@ const CONSUMER: usize = offset_of!(rxe_queue_buf, consumer_index);
 #[derive(Debug)]
 pub(super) struct Queue {
     mapping: Mapping,
-    /// One less than the number of slots, which is a power of two; checked against the mapping's length.
+    /// One less than the number of slots, which is a power of two; checked against the mapping's
+    /// length.
     mask: u32,
     /// The distance of elements, as a power of two; checked with `mask`.
     log2_element: u32,
@@ -119,11 +121,13 @@ impl Queue {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU32 {
         debug_assert!(offset + size_of::<u32>() <= DATA);
-        // SAFETY: every caller passes an offset within the header, which `over` has checked to be within the mapping.
+        // SAFETY: every caller passes an offset within the header, which `over` has checked to be
+        // within the mapping.
         let word = unsafe { self.mapping.start().add(offset) };
-        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows; mappings begin at a page
-        // and the header's offsets are multiples of 4, so it is aligned; and it is accessed only as an atomic on this side, the
-        // other being the kernel's.
+        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page and the header's offsets are multiples of 4, so it is
+        // aligned; and it is accessed only as an atomic on this side, the other being the
+        // kernel's.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
@@ -156,8 +160,9 @@ impl Slot<'_> {
         assert!(bytes.len() <= self.queue.element_size() - offset);
         // SAFETY: `offset` is within the slot, as was checked.
         let into = unsafe { self.queue.slot(self.index).add(offset) };
-        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as many, which are within the
-        // slot, as was checked; bytes have no alignment; the two do not overlap, as no slice of ours is made of a mapping.
+        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
+        // many, which are within the slot, as was checked; bytes have no alignment; the two
+        // do not overlap, as no slice of ours is made of a mapping.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
@@ -170,8 +175,9 @@ impl Slot<'_> {
     pub(super) fn read(&self, bytes: &mut [u8]) {
         assert!(bytes.len() <= self.queue.element_size());
         let from = self.queue.slot(self.index);
-        // SAFETY: `from` is valid for reads of as many bytes, which are within the slot, as was checked; `bytes` is valid for
-        // writes by being a slice; bytes have no alignment; the two do not overlap, as no slice of ours is made of a mapping.
+        // SAFETY: `from` is valid for reads of as many bytes, which are within the slot, as was
+        // checked; `bytes` is valid for writes by being a slice; bytes have no alignment;
+        // the two do not overlap, as no slice of ours is made of a mapping.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
     }
 

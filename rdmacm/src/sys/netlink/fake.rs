@@ -13,7 +13,8 @@ pub(crate) struct Kernel {
     fd: OwnedFd,
 }
 
-/// A socket that finds these datagrams as answers. Its requests have the sequence numbers 1, 2, 3 ...
+/// A socket that finds these datagrams as answers. Its requests have the sequence numbers 1, 2, 3
+/// ...
 pub(crate) fn kernel(datagrams: &[Vec<u8>]) -> (Socket, Kernel) {
     let (ours, theirs) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();

@@ -1,7 +1,7 @@
 //! Netlink's framing: from bytes to messages and attributes, by total functions.
 //!
-//! Any bytes give values or [`Failure::Malformed`]; nothing here panics or reads beyond what it was given. Numbers are in
-//! host byte order. Source: `include/uapi/linux/netlink.h`.
+//! Any bytes give values or [`Failure::Malformed`]; nothing here panics or reads beyond what it was
+//! given. Numbers are in host byte order. Source: `include/uapi/linux/netlink.h`.
 
 use super::Failure;
 
@@ -147,8 +147,8 @@ fn attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, value, rest))
 }
 
-/// Splits a record of `length` bytes off, header included: what follows its header, and what follows its padding to a
-/// multiple of 4, which the last record may lack.
+/// Splits a record of `length` bytes off, header included: what follows its header, and what
+/// follows its padding to a multiple of 4, which the last record may lack.
 fn payload(bytes: &[u8], header: usize, length: usize) -> Option<(&[u8], &[u8])> {
     let payload = bytes.get(header..length)?;
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();

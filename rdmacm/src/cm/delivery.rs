@@ -1,0 +1,190 @@
+//! Getting events: from the kernel's bytes to the program's hands.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use ucma_abi::{rdma_ucm_destroy_id, rdma_ucm_event_resp, rdma_ucm_get_event};
+use verbs_abi::AlignedU64;
+
+use super::channel::EventChannel;
+use super::event::Event;
+use super::id::{CmId, IDS, Inner};
+use super::parse::{EventType, RawEvent};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::sys::command::Refused;
+use crate::sys::poll::{is_nonblocking, readable, set_nonblocking};
+
+impl EventChannel {
+    /// The next event; waits for one unless the channel is non-blocking.
+    ///
+    /// `RDMA_USER_CM_CMD_GET_EVENT`. Where the event is the answer to [`CmId::connect`] on an id
+    /// with a queue pair, the queue pair is brought to RTS and the connection confirmed first
+    /// (INIT_QP_ATTR, MODIFY_QP, ACCEPT), and the event is `Established`; where that fails it
+    /// is `ConnectError`. A `Rejected` connection's queue pair goes to ERR. Events of ids that no
+    /// longer live are dropped here.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal
+    /// came first. In both cases nothing is lost.
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn get_event(&self) -> Result<Event> {
+        loop {
+            match self.take() {
+                Err(Refused::Os(Errno::EAGAIN)) if self.blocks_by_poll() => {
+                    readable(self.as_fd(), None).map_err(|errno| failed(Refused::Os(errno)))?;
+                }
+                Err(refused) => return Err(failed(refused)),
+                Ok(raw) => {
+                    if let Some(event) = self.deliver(&raw) {
+                        return Ok(event);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next event, or `None` if none came within `timeout`.
+    ///
+    /// Holds its deadline whoever else reads the channel. For that, the first call on a blocking
+    /// channel makes the descriptor non-blocking; [`get_event`](Self::get_event) goes on
+    /// blocking.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
+    pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.inner.file.check_process().map_err(failed)?;
+        if !is_nonblocking(self.as_fd()).map_err(|errno| failed(Refused::Os(errno)))? {
+            self.inner.blocks_by_poll.store(true, Ordering::Release);
+            set_nonblocking(self.as_fd(), true).map_err(|errno| failed(Refused::Os(errno)))?;
+        }
+        loop {
+            match self.take() {
+                Ok(raw) => {
+                    if let Some(event) = self.deliver(&raw) {
+                        return Ok(Some(event));
+                    }
+                }
+                Err(Refused::Os(Errno::EAGAIN)) => {
+                    let ready = readable(self.as_fd(), deadline);
+                    if !ready.map_err(|errno| failed(Refused::Os(errno)))? {
+                        return Ok(None);
+                    }
+                }
+                Err(refused) => return Err(failed(refused)),
+            }
+        }
+    }
+
+    /// The next event, which must be a successful `wanted`; anything else is the error that it is.
+    ///
+    /// For programs that take one step after the other. An event that was not wanted is
+    /// acknowledged and gone, a request in it destroyed.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_event`](Self::get_event); [`ErrorKind::Rejected`] with reason and private data,
+    /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::DeviceGone`], or the
+    /// errno in the event's status.
+    pub fn expect_event(&self, wanted: EventType) -> Result<Event> {
+        let event = self.get_event()?;
+        match event.failure(wanted) {
+            None => Ok(event),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn blocks_by_poll(&self) -> bool {
+        self.inner.blocks_by_poll.load(Ordering::Acquire)
+    }
+
+    /// Takes the next event from the kernel.
+    fn take(&self) -> Result<RawEvent, Refused> {
+        let request = rdma_ucm_get_event { response: AlignedU64::default() };
+        let response: rdma_ucm_event_resp = self.inner.file.command(request)?;
+        Ok(RawEvent::new(response))
+    }
+
+    /// Finds the id that the kernel means and makes the event the program's; `None` where there is
+    /// nobody to tell.
+    fn deliver(&self, raw: &RawEvent) -> Option<Event> {
+        if raw.event_type() == EventType::ConnectRequest {
+            return self.deliver_request(raw);
+        }
+        let id = match raw.uid() {
+            // Old kernels report an established connection before the id's number has reached them;
+            // other events without number are those that the kernel should have dropped
+            // itself.
+            0 if raw.event_type() == EventType::Established => {
+                IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))?
+            }
+            0 => {
+                if let Some(id) = IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))
+                {
+                    id.acks.swallow();
+                }
+                return None;
+            }
+            uid => IDS.get(uid)?,
+        };
+        if id.is_ending() {
+            id.acks.swallow();
+            return None;
+        }
+        let Some((event_type, status)) = id.react(raw) else {
+            id.acks.swallow();
+            return None;
+        };
+        Some(Event {
+            request: None,
+            event_type,
+            status,
+            token: id.token,
+            listener: None,
+            data: raw.data(id.service()),
+            _unacknowledged: id.acks.hand_out(),
+        })
+    }
+
+    /// The same for a request, which carries the listener's number and the new id's handle.
+    fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
+        let listener = IDS.get(raw.uid()).filter(|id| !id.is_ending());
+        let Some(listener) = listener else {
+            // The listener went while the event was on its way, and took only the requests with it
+            // that were not reported.
+            let request = rdma_ucm_destroy_id {
+                response: AlignedU64::default(),
+                id: raw.handle(),
+                reserved: 0,
+            };
+            // Nobody is there who could do anything about a failure.
+            let _ = self.inner.file.command(request);
+            if let Some(ending) = IDS.get(raw.uid()) {
+                ending.acks.swallow();
+            }
+            return None;
+        };
+        let data = raw.data(listener.service());
+        let inner = Inner::requested(&listener, Arc::clone(&self.inner), raw.handle(), &data);
+        Some(Event {
+            token: inner.token,
+            request: Some(CmId::from_inner(inner)),
+            event_type: EventType::ConnectRequest,
+            status: raw.status(),
+            listener: Some(listener.token),
+            data,
+            _unacknowledged: listener.acks.hand_out(),
+        })
+    }
+}
+
+fn failed(refused: Refused) -> Error {
+    refused.during("get an event from", "the event channel")
+}

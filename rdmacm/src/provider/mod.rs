@@ -11,10 +11,12 @@
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 mod rxe;
+mod siw;
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
+use verbs_abi::siw::siw_uresp_alloc_ctx;
 use verbs_abi::{
     ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
     ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
@@ -31,8 +33,10 @@ use crate::verbs::{Completion, Context, QpState, ReceiveRequest, SendRequest};
 pub(crate) enum Provider {
     /// Software RoCE.
     Rxe,
-    /// A driver whose rings this crate does not know. The control path works.
-    Unknown(Option<DriverId>),
+    /// Software iWARP.
+    Siw,
+    /// A driver that this crate does not know.
+    Unknown,
 }
 
 /// Why a request was not posted. Nothing of it was.
@@ -53,14 +57,21 @@ impl Provider {
     pub(crate) fn of(device: &Device) -> Self {
         match device.driver() {
             Some(DriverId::RDMA_DRIVER_RXE) => Self::Rxe,
-            driver => Self::Unknown(driver),
+            Some(DriverId::RDMA_DRIVER_SIW) => Self::Siw,
+            _ => Self::Unknown,
         }
     }
 
     /// Makes `file` a context; the descriptor of its asynchronous events.
     pub(crate) fn get_context(self, file: &UverbsFile) -> Result<OwnedFd, Refused> {
-        let (async_events, ()) = file.get_context::<()>()?;
-        Ok(async_events)
+        match self {
+            Self::Siw => {
+                file.get_context::<siw_uresp_alloc_ctx>().map(|(async_events, _)| async_events)
+            }
+            Self::Rxe | Self::Unknown => {
+                file.get_context::<()>().map(|(async_events, ())| async_events)
+            }
+        }
     }
 
     /// Registers memory.
@@ -69,8 +80,13 @@ impl Provider {
         context: &Context,
         request: ib_uverbs_reg_mr,
     ) -> Result<ib_uverbs_reg_mr_resp> {
-        let bytes = request.length.get();
-        context.command("register", &format!("{bytes} bytes of memory"), request)
+        match self {
+            Self::Siw => siw::register_memory(context, request),
+            Self::Rxe | Self::Unknown => {
+                let what = format!("{} bytes of memory", request.length.get());
+                context.command("register", &what, request)
+            }
+        }
     }
 
     /// Makes a completion queue.
@@ -84,7 +100,7 @@ impl Provider {
                 let (response, ring) = rxe::create_cq(context, request)?;
                 Ok((response, CompletionRing::Rxe(ring)))
             }
-            Self::Unknown(driver) => Err(unsupported("create a completion queue", context, driver)),
+            Self::Siw | Self::Unknown => Err(unsupported("create a completion queue", context)),
         }
     }
 
@@ -99,17 +115,17 @@ impl Provider {
                 let (response, send, receive) = rxe::create_qp(context, request)?;
                 Ok((response, SendRing::Rxe(send), ReceiveRing::Rxe(receive)))
             }
-            Self::Unknown(driver) => Err(unsupported("create a queue pair", context, driver)),
+            Self::Siw | Self::Unknown => Err(unsupported("create a queue pair", context)),
         }
     }
 }
 
 #[cold]
-fn unsupported(operation: &'static str, context: &Context, driver: Option<DriverId>) -> Error {
-    let driver = driver.map_or_else(|| "unknown".to_owned(), |driver| driver.to_string());
+fn unsupported(operation: &'static str, context: &Context) -> Error {
+    let device = context.device();
+    let driver = device.driver().map_or_else(|| "unknown".to_owned(), |driver| driver.to_string());
     let what = format!("the rings of driver {driver}");
-    let name = context.device().name().to_owned();
-    Error::new(operation, format!("on {name}"), ErrorKind::Unsupported(what.into()))
+    Error::new(operation, format!("on {}", device.name()), ErrorKind::Unsupported(what.into()))
 }
 
 /// The program's end of a completion queue.

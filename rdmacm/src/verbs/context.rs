@@ -37,11 +37,11 @@ struct Inner {
 
 /// How many RDMA reads and atomics a queue pair of a device can have outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DepthLimits {
+pub(crate) struct DepthLimits {
     /// As the responder: `max_qp_rd_atom`.
-    pub responder_resources: u8,
+    pub(crate) responder_resources: u8,
     /// As the initiator: `max_qp_init_rd_atom`.
-    pub initiator_depth: u8,
+    pub(crate) initiator_depth: u8,
 }
 
 /// The contexts that ids share, one for each device that is in use.
@@ -50,14 +50,14 @@ static SHARED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 impl Context {
     /// Opens a device.
     ///
-    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. A device whose driver's data path this crate does not know
-    /// can be opened and asked; making completion queues and queue pairs on it is
-    /// [`ErrorKind::Unsupported`].
+    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe; on
+    /// another driver's device they are [`ErrorKind::Unsupported`].
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
-    /// to the user; ENODEV where the device went.
+    /// to the user; ENODEV where the device went; EINVAL where a driver that this crate does not know
+    /// asks for more than the plain command.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
         const OPERATION: &str = "open the device";

@@ -13,7 +13,7 @@ mod post;
 mod queue_pair;
 
 pub use completion::{Completion, CompletionChannel, CompletionEvent, CompletionQueue};
-pub use context::{Context, DepthLimits};
+pub use context::Context;
 pub use memory::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use post::{Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};

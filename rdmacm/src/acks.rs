@@ -19,6 +19,8 @@ struct State {
     acknowledged: u32,
     /// Who received the events that are still out.
     outstanding: Vec<ThreadId>,
+    /// How many threads wait for `acknowledged` to rise. Waking nobody would cost a system call.
+    waiting: usize,
 }
 
 impl Acks {
@@ -31,9 +33,7 @@ impl Acks {
 
     /// Counts an event that the program never saw.
     pub(crate) fn swallow(&self) {
-        let mut state = self.lock();
-        state.acknowledged = state.acknowledged.wrapping_add(1);
-        self.acknowledged.notify_all();
+        self.acknowledge(&mut self.lock());
     }
 
     /// Whether an event that this thread received is still out: waiting for it here would be
@@ -49,8 +49,17 @@ impl Acks {
             let missing = reported.wrapping_sub(state.acknowledged);
             missing != 0 && missing < 1 << 31
         };
-        let state = self.lock();
-        drop(self.acknowledged.wait_while(state, behind).unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.lock();
+        state.waiting += 1;
+        let waited = self.acknowledged.wait_while(state, behind);
+        waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
+    }
+
+    fn acknowledge(&self, state: &mut State) {
+        state.acknowledged = state.acknowledged.wrapping_add(1);
+        if state.waiting > 0 {
+            self.acknowledged.notify_all();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -71,8 +80,7 @@ impl Drop for Unacknowledged {
         if let Some(place) = state.outstanding.iter().position(|id| *id == self.receiver) {
             state.outstanding.swap_remove(place);
         }
-        state.acknowledged = state.acknowledged.wrapping_add(1);
-        self.acks.acknowledged.notify_all();
+        self.acks.acknowledge(&mut state);
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Artifact {
 }
 
 /// Finds the integration tests of the package whose manifest this is among cargo's messages
-/// (`--message-format=json`: one object a line).
+/// (`--message-format=json`: one object a line), which come in no particular order; sorts them by name.
 pub(crate) fn integration_tests(messages: &str, manifest: &str) -> Vec<Artifact> {
     let wanted = |line: &&str| {
         line.contains(r#""reason":"compiler-artifact""#)
@@ -72,7 +72,9 @@ pub(crate) fn integration_tests(messages: &str, manifest: &str) -> Vec<Artifact>
     let artifact = |line| {
         Some(Artifact { target: string(line, "name")?, program: string(line, "executable")? })
     };
-    messages.lines().filter(wanted).filter_map(artifact).collect()
+    let mut found: Vec<Artifact> = messages.lines().filter(wanted).filter_map(artifact).collect();
+    found.sort_by(|one, other| one.target.cmp(&other.target));
+    found
 }
 
 /// The string that the object's first key of this name has. Paths and names are all that is read so, and
@@ -131,13 +133,19 @@ mod tests {
         };
         let messages = [
             line("/w/tests/Cargo.toml", "test", "kernel", r#""/t \"q\"/kernel-1""#),
+            line("/w/tests/Cargo.toml", "test", "headers", r#""/t/headers-1""#),
             line("/w/tests/Cargo.toml", "lib", "rdmacm_tests", r#""/t/lib-1""#),
             line("/w/other/Cargo.toml", "test", "kernel", r#""/t/kernel-2""#),
             line("/w/tests/Cargo.toml", "test", "unbuilt", "null"),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
         let found = integration_tests(&messages.join("\n"), "/w/tests/Cargo.toml");
-        let expected = Artifact { target: "kernel".into(), program: "/t \"q\"/kernel-1".into() };
-        assert_eq!(found, [expected]);
+        let artifact = |target: &str, program: &str| Artifact {
+            target: target.to_owned(),
+            program: program.to_owned(),
+        };
+        let expected =
+            [artifact("headers", "/t/headers-1"), artifact("kernel", "/t \"q\"/kernel-1")];
+        assert_eq!(found, expected);
     }
 }

@@ -59,10 +59,17 @@ impl Tests {
         }
     }
 
+    /// Says now what went wrong, and again at the end: much output may lie between.
     fn trouble(&mut self, text: &str) {
         progress(text);
         self.counts.failed += 1;
         self.troubles.push(text.to_owned());
+    }
+
+    /// Takes note of what keeps everything else from running.
+    fn stop(&mut self, error: &Error) {
+        self.counts.failed += 1;
+        self.troubles.push(error.to_string());
     }
 
     /// Says how it went: `N passed, N failed` is the last line.
@@ -71,7 +78,7 @@ impl Tests {
             self.trouble("no test ran");
         }
         if !self.troubles.is_empty() {
-            eprintln!("\nxtask: besides the tests that failed:");
+            eprintln!("\nxtask: what went wrong, besides failed tests:");
         }
         for trouble in &self.troubles {
             eprintln!("xtask: {trouble}");
@@ -100,7 +107,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         .collect();
     let artifacts = match set_up(&guests).and_then(|()| build()) {
         Ok(artifacts) => artifacts,
-        Err(error) => return tests.trouble(&error.to_string()),
+        Err(error) => return tests.stop(&error),
     };
     on_host(selection, tests);
     for artifact in &artifacts {

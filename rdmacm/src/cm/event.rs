@@ -113,7 +113,7 @@ impl Event {
 
     /// The error that this event is to a program that waited for `wanted`, or `None` if it is what
     /// was wanted.
-    pub(super) fn failure(&self, wanted: EventType) -> Option<Error> {
+    pub fn failure(&self, wanted: EventType) -> Option<Error> {
         use EventType as T;
         if self.event_type == wanted && self.status == 0 {
             return None;

@@ -16,6 +16,16 @@ impl Failure {
     pub(crate) fn because(message: impl Into<String>) -> Self {
         Self::Failed(vec![message.into()])
     }
+
+    /// The same of `subject`: each sentence begins with it.
+    pub(crate) fn about(self, subject: &str) -> Self {
+        match self {
+            Self::Failed(messages) => Self::Failed(
+                messages.iter().map(|message| format!("{subject}: {message}")).collect(),
+            ),
+            output => output,
+        }
+    }
 }
 
 impl From<rdmacm::Error> for Failure {

@@ -6,6 +6,7 @@
 mod devinfo;
 mod failure;
 mod link;
+mod rping;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -31,6 +32,7 @@ struct Tools {
 enum Applet {
     Devinfo(devinfo::Options),
     Link(link::Options),
+    Rping(rping::Options),
 }
 
 impl Applet {
@@ -38,13 +40,15 @@ impl Applet {
         match self {
             Self::Devinfo(_) => "devinfo",
             Self::Link(_) => "link",
+            Self::Rping(_) => "rping",
         }
     }
 
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+    fn run(&self, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
         match self {
             Self::Devinfo(options) => devinfo::run(options, out),
             Self::Link(options) => link::run(options, out),
+            Self::Rping(options) => rping::run(options, out),
         }
     }
 }
@@ -57,7 +61,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     run(args.into_iter().collect(), &mut io::stdout(), &mut io::stderr()).into()
 }
 
-fn run(args: Vec<OsString>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+fn run(args: Vec<OsString>, out: &mut (dyn Write + Send), err: &mut dyn Write) -> u8 {
     let tools = match Tools::try_parse_from(with_applet_first(args)) {
         Ok(tools) => tools,
         Err(refusal) => {

@@ -1,0 +1,240 @@
+//! The data path of one side of a connection.
+//!
+//! # Safety
+//!
+//! Posting gives memory to the device. It is memory of regions that the [`Connection`] owns and
+//! drops after its queue pair, and that is reached by copying only, which copes with a device that
+//! writes meanwhile.
+#![expect(unsafe_code, reason = "posts work requests")]
+
+use rdmacm::cm::EventType;
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
+    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags,
+    SendOperation, SendRequest, WcStatus,
+};
+
+use super::log::Log;
+use super::peer::Peer;
+use super::wire::Advertisement;
+use crate::failure::Failure;
+
+/// The length of a message, as completions count.
+const MESSAGE_LENGTH: u32 = 16;
+
+/// What is posted; a request's `wr_id`, by which a failed one is known too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Receive = 1,
+    Send,
+    Read,
+    Write,
+}
+
+impl Work {
+    fn wr_id(self) -> u64 {
+        self as u64
+    }
+
+    fn of(wr_id: u64) -> Self {
+        let all = [Self::Receive, Self::Send, Self::Read, Self::Write];
+        let known = all.into_iter().find(|work| work.wr_id() == wr_id);
+        known.expect("a completion has the number of a request")
+    }
+}
+
+/// A queue pair with the memory that it uses. A receive is posted from the beginning, and again as
+/// soon as a message came: there is always one to be flushed when the connection ends.
+pub(super) struct Connection<'a, 'out> {
+    peer: &'a Peer,
+    log: &'a Log<'out>,
+    // Before the regions: fields are dropped in this order.
+    qp: QueuePair,
+    cq: CompletionQueue,
+    inbox: MemoryRegion,
+    data: MemoryRegion,
+}
+
+impl<'a, 'out> Connection<'a, 'out> {
+    /// Makes the queue pair of an id that has a device, and room for `size` bytes of data.
+    pub(super) fn new(peer: &'a Peer, size: usize, log: &'a Log<'out>) -> Result<Self, Failure> {
+        let context = peer.id.context()?;
+        let pd = ProtectionDomain::new(&context)?;
+        let channel = CompletionChannel::new(&context)?;
+        let cq = CompletionQueue::new(&context, 32, Some(&channel))?;
+        let caps = QueuePairCaps { max_inline_data: MESSAGE_LENGTH, ..QueuePairCaps::default() };
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let qp = peer.id.create_qp(&pd, &init)?;
+        let device = context.device().name();
+        log.debug(peer.id.token(), format_args!("queue pair {} on {device}", qp.number()))?;
+        let local = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let inbox = MemoryRegion::alloc(&pd, Advertisement::LENGTH, local)?;
+        let remote = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+        let data = MemoryRegion::alloc(&pd, size, local | remote)?;
+        let mut connection = Self { peer, log, qp, cq, inbox, data };
+        connection.post_receive()?;
+        Ok(connection)
+    }
+
+    pub(super) fn pd(&self) -> &ProtectionDomain {
+        self.qp.pd()
+    }
+
+    /// The first `length` bytes of the data: what was read from the peer, or what the peer wrote.
+    pub(super) fn data(&self, length: usize) -> Result<Vec<u8>, Failure> {
+        let mut data = vec![0; length];
+        self.data.read(0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Where the peer may write data.
+    pub(super) fn sink(&self) -> Advertisement {
+        advertise(&self.data)
+    }
+
+    /// Sends `message` and waits for the peer's answer.
+    pub(super) fn exchange(&mut self, message: Advertisement) -> Result<(), Failure> {
+        self.send(message, SendFlags::SIGNALED)?;
+        self.complete(&[Work::Send, Work::Receive])?;
+        self.take_message().map(drop)
+    }
+
+    /// The peer's next message, or `None` if it has disconnected instead.
+    pub(super) fn receive(&mut self) -> Result<Option<Advertisement>, Failure> {
+        if self.wait_for(&[Work::Receive])? { self.take_message().map(Some) } else { Ok(None) }
+    }
+
+    /// Tells the peer to go on. Unsignalled: the next read or write of the queue completes it.
+    pub(super) fn go_ahead(&mut self) -> Result<(), Failure> {
+        self.send(Advertisement::default(), SendFlags::empty())
+    }
+
+    /// Reads what the peer advertised into the data.
+    pub(super) fn read(&mut self, source: Advertisement, length: usize) -> Result<(), Failure> {
+        let Advertisement { addr: remote_addr, rkey, .. } = source;
+        self.transfer(Work::Read, SendOperation::Read { remote_addr, rkey }, length)
+    }
+
+    /// Writes data to where the peer advertised.
+    pub(super) fn write(&mut self, sink: Advertisement, length: usize) -> Result<(), Failure> {
+        let Advertisement { addr: remote_addr, rkey, .. } = sink;
+        self.transfer(Work::Write, SendOperation::Write { remote_addr, rkey }, length)
+    }
+
+    fn post_receive(&mut self) -> Result<(), Failure> {
+        let scatter = [self.inbox.sge(..)?];
+        let request = ReceiveRequest { wr_id: Work::Receive.wr_id(), scatter: &scatter };
+        // SAFETY: the memory is the inbox. It is dropped, and with that deregistered and freed,
+        // after the queue pair was destroyed, see `drop`; and it is read by copying only.
+        unsafe { self.qp.post_recv(&request) }?;
+        Ok(())
+    }
+
+    fn send(&mut self, message: Advertisement, flags: SendFlags) -> Result<(), Failure> {
+        let request = SendRequest {
+            wr_id: Work::Send.wr_id(),
+            operation: SendOperation::Send,
+            payload: Payload::Inline(&message.to_bytes()),
+            flags,
+        };
+        // SAFETY: an inline payload is copied: the device gets no memory.
+        unsafe { self.qp.post_send(&request) }?;
+        Ok(self.debug(format_args!("sent {message}"))?)
+    }
+
+    fn transfer(
+        &mut self,
+        work: Work,
+        operation: SendOperation,
+        length: usize,
+    ) -> Result<(), Failure> {
+        let gather = [self.data.sge(..length)?];
+        let request = SendRequest {
+            wr_id: work.wr_id(),
+            operation,
+            payload: Payload::Gather(&gather),
+            flags: SendFlags::SIGNALED,
+        };
+        // SAFETY: the memory is that of the data. It is dropped, and with that deregistered and
+        // freed, after the queue pair was destroyed, see `drop`; it is read by copying only, and
+        // written by devices only.
+        unsafe { self.qp.post_send(&request) }?;
+        self.complete(&[work])?;
+        Ok(self.debug(format_args!("{work:?} of {length} bytes completed"))?)
+    }
+
+    /// Sleeps until each of `works` has completed, in whatever order.
+    fn complete(&mut self, works: &[Work]) -> Result<(), Failure> {
+        match self.wait_for(works)? {
+            true => Ok(()),
+            false => Err(cut_short()),
+        }
+    }
+
+    /// The same; `false` if the peer has disconnected instead.
+    fn wait_for(&mut self, works: &[Work]) -> Result<bool, Failure> {
+        let mut missing = works.to_vec();
+        while !missing.is_empty() {
+            let mut completions = [Completion::default()];
+            self.cq.wait(&mut completions)?;
+            let [completion] = completions;
+            let work = Work::of(completion.wr_id());
+            match (completion.status(), self.peer.ended()) {
+                (WcStatus::IB_WC_SUCCESS, _) => {}
+                (WcStatus::IB_WC_WR_FLUSH_ERR, None | Some(EventType::Disconnected)) => {
+                    return Ok(false);
+                }
+                (WcStatus::IB_WC_WR_FLUSH_ERR, Some(event)) => {
+                    return Err(Failure::because(format!("the connection broke: {event}")));
+                }
+                (status, _) => {
+                    return Err(Failure::because(format!("{work:?} failed: {status}")));
+                }
+            }
+            let Some(place) = missing.iter().position(|due| *due == work) else {
+                let message = format!("{work:?} completed where {missing:?} was due");
+                return Err(Failure::because(message));
+            };
+            missing.swap_remove(place);
+            if work == Work::Receive && completion.byte_len() != MESSAGE_LENGTH {
+                let length = completion.byte_len();
+                let message = format!("a message has {length} bytes instead of {MESSAGE_LENGTH}");
+                return Err(Failure::because(message));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the message that was received, and makes room for the next one.
+    fn take_message(&mut self) -> Result<Advertisement, Failure> {
+        let mut bytes = [0; Advertisement::LENGTH];
+        self.inbox.read(0, &mut bytes)?;
+        self.post_receive()?;
+        let message = Advertisement::from_bytes(bytes);
+        self.debug(format_args!("received {message}"))?;
+        Ok(message)
+    }
+
+    fn debug(&self, what: std::fmt::Arguments<'_>) -> std::io::Result<()> {
+        self.log.debug(self.peer.id.token(), what)
+    }
+}
+
+impl Drop for Connection<'_, '_> {
+    fn drop(&mut self) {
+        self.peer.disconnect();
+        // The id lets go of the queue pair first, so that it is destroyed when the field is dropped.
+        self.peer.id.destroy_qp();
+    }
+}
+
+/// What it is if the peer disconnects where it should not.
+pub(super) fn cut_short() -> Failure {
+    Failure::because("the peer disconnected in the middle of a ping")
+}
+
+/// The whole of `region`, for a peer.
+pub(super) fn advertise(region: &MemoryRegion) -> Advertisement {
+    let size = u32::try_from(region.len()).expect("no region has more than 65535 bytes");
+    Advertisement { addr: region.addr(), rkey: region.rkey(), size }
+}

@@ -1,0 +1,66 @@
+//! The data of a ping: `rdma-ping-N: ` and letters, with a zero byte at the end.
+
+use std::ops::RangeInclusive;
+
+/// Sizes that both programs take: room for the greatest number that C counts to, and what the C
+/// program's buffer holds.
+pub(super) const SIZES: RangeInclusive<u16> = 23..=65_535;
+
+/// The data of ping `number`. The letters begin one further with each ping.
+pub(super) fn data(number: u64, size: usize) -> Vec<u8> {
+    let letters = b'A'..=b'z';
+    let first = usize::try_from(number % 58).expect("less than 58");
+    let heading = format!("rdma-ping-{number}: ").into_bytes();
+    let text = heading.into_iter().chain(letters.cycle().skip(first));
+    text.take(size - 1).chain([0]).collect()
+}
+
+/// The text in `data`: what stands before the first zero byte.
+pub(super) fn text(data: &[u8]) -> &[u8] {
+    data.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(number: u64, size: usize) -> String {
+        String::from_utf8(text(&data(number, size)).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn as_the_c_program_prints_it() {
+        // `rping -c -v -C 2`, rdma-core 44.
+        assert_eq!(
+            shown(0, 64),
+            "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr"
+        );
+        assert_eq!(
+            shown(1, 64),
+            "rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs"
+        );
+    }
+
+    #[test]
+    fn letters_start_again_after_z() {
+        assert_eq!(shown(57, 30), "rdma-ping-57: zABCDEFGHIJKLMN");
+        assert_eq!(shown(58, 30), "rdma-ping-58: ABCDEFGHIJKLMNO");
+        assert!(shown(0, 100).contains("xyzABC"));
+    }
+
+    #[test]
+    fn every_size_is_filled_and_ends_in_zero() {
+        for size in [23, 24, 64, 65_535] {
+            let data = data(2_147_483_647, size);
+            assert_eq!((data.len(), data[size - 1]), (size, 0));
+            assert!(!data[..size - 1].contains(&0));
+        }
+        assert_eq!(shown(2_147_483_647, 23), "rdma-ping-2147483647: ");
+    }
+
+    #[test]
+    fn text_without_an_end_is_all_text() {
+        assert_eq!(text(b"abc"), b"abc");
+        assert_eq!(text(b""), b"");
+    }
+}

@@ -199,8 +199,9 @@ impl CmId {
     ///
     /// The queue pair goes to ERR, which completes what is posted with a flush error; then
     /// `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
-    /// follow much later. Each side calls this: the one that was told by `Disconnected` too, to
-    /// flush its queue pair.
+    /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
+    /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
+    /// it has waited in vain for more than a minute (with status -ETIMEDOUT).
     ///
     /// # Errors
     ///

@@ -14,16 +14,30 @@ use crate::sys::sysfs::Directory;
 /// All devices, with their drivers and uverbs devices.
 pub(super) fn list(sources: &mut Sources) -> Result<Vec<Device>> {
     let mut devices = devices(sources)?;
-    for device in &mut devices {
-        if let Ok((uverbs, driver)) = uverbs_by_netlink(sources, device) {
-            (device.uverbs, device.driver) = (Some(uverbs), driver);
+    complete(sources, &mut devices)?;
+    Ok(devices)
+}
+
+/// The first device that `wanted` accepts by what one request tells of all, with its driver and
+/// uverbs device.
+pub(super) fn find(
+    sources: &mut Sources,
+    wanted: impl FnMut(&Device) -> bool,
+) -> Result<Option<Device>> {
+    let mut found = devices(sources)?.into_iter().find(wanted);
+    complete(sources, found.as_mut_slice())?;
+    Ok(found)
+}
+
+fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
+    let mut silent = Vec::new();
+    for device in devices {
+        match uverbs_by_netlink(sources, device) {
+            Ok((uverbs, driver)) => (device.uverbs, device.driver) = (Some(uverbs), driver),
+            Err(_) => silent.push(device),
         }
     }
-    let silent: Vec<_> = devices.iter_mut().filter(|device| device.uverbs.is_none()).collect();
-    if !silent.is_empty() {
-        uverbs_by_sysfs(&sources.sysfs, silent)?;
-    }
-    Ok(devices)
+    if silent.is_empty() { Ok(()) } else { uverbs_by_sysfs(&sources.sysfs, silent) }
 }
 
 /// All devices, without drivers and uverbs devices: one request fewer per device.
@@ -219,6 +233,31 @@ mod tests {
         assert_eq!((mute.node_guid(), mute.transport(), mute.driver()), (None, None, None));
         assert!(mute.uverbs().is_none());
         assert!(rxe.uverbs().is_some());
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn only_the_device_that_is_wanted_is_asked_for_more() {
+        let other = hex("0800 0100 05000000 | DEV_INDEX 5
+                         0800 0200 6e657700 | DEV_NAME new");
+        let (mut sources, kernel) = Sources::netlink_only(&[
+            [message(DEVICE, 1, &other), message(DEVICE, 1, &hex(golden::DEVICE))].concat(),
+            done(1, 0),
+            message(CHARDEV, 2, &hex(golden::UVERBS)),
+        ]);
+        let found = find(&mut sources, |device| device.index() == Some(0)).unwrap().unwrap();
+        assert_eq!((found.name(), found.driver()), ("rxe0", Some(DriverId::RDMA_DRIVER_RXE)));
+        assert_eq!(found.uverbs().unwrap().name(), "uverbs0");
+        assert_eq!(kernel.requests().len(), 2);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_not_found() {
+        let tree = Tree::new(golden::SYSFS);
+        let sources = &mut Sources::sysfs_only(&tree);
+        assert_eq!(find(sources, |device| device.name() == "rxe1").unwrap(), None);
+        let siw = find(sources, |device| device.name() == "siw0").unwrap().unwrap();
+        assert_eq!(siw.uverbs().unwrap().name(), "uverbs1");
     }
 
     #[test]

@@ -64,6 +64,12 @@ pub fn list() -> Result<Vec<Device>> {
     discovery::list(&mut Sources::open())
 }
 
+/// The first device of [`list`] that `wanted` accepts by what it knows without driver and uverbs
+/// device.
+pub(crate) fn find(wanted: impl FnMut(&Device) -> bool) -> Result<Option<Device>> {
+    discovery::find(&mut Sources::open(), wanted)
+}
+
 /// Whether the kernel copies pinned pages at fork, so that registered memory needs no
 /// `MADV_DONTFORK`.
 ///

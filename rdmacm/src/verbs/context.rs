@@ -83,19 +83,18 @@ impl Context {
         // Held while opening: two threads must not open a device twice.
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|context| context.strong_count() > 0);
+        let is_meant = |device: &Device| {
+            device.node_guid() == Some(guid) && device.index().is_none_or(|known| known == index)
+        };
         // A context of the parent stays in a forked child's list, and is of no use there.
-        let open = shared.iter().filter_map(Weak::upgrade).find(|inner| {
-            inner.device.node_guid() == Some(guid)
-                && inner.device.index().is_none_or(|known| known == index)
-                && inner.file.belongs_here()
-        });
+        let open = shared
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|inner| is_meant(&inner.device) && inner.file.belongs_here());
         if let Some(inner) = open {
             return Ok(Self { inner });
         }
-        let device = device::list()?.into_iter().find(|device| {
-            device.node_guid() == Some(guid) && device.index().is_none_or(|known| known == index)
-        });
-        let Some(device) = device else {
+        let Some(device) = device::find(is_meant)? else {
             let subject = format!("with GUID {guid} and index {index}");
             return Err(Error::os("find the device", subject, Errno::ENODEV));
         };

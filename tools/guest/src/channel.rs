@@ -3,30 +3,53 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guest::plan::REPORT_PORT;
-
 use guest::error::{Context, Error, Result};
+use guest::plan::REPORT_PORT;
+use guest::report::{Frame, Writer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Opens the port, which the kernel may still be discovering.
-pub(crate) fn open() -> Result<File> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(device) = find() {
-            return OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(&device)
-                .with_context(|| format!("open {}", device.display()));
-        }
-        if Instant::now() > deadline {
-            return Err(Error::new(format!("no virtio-serial port is named {REPORT_PORT}")));
-        }
-        sleep(Duration::from_millis(2));
+/// The report under way; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Report {
+    port: Arc<File>,
+    writer: Arc<Mutex<Writer<Arc<File>>>>,
+}
+
+impl Report {
+    /// Opens the port, which the kernel may still be discovering.
+    pub(crate) fn open() -> Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        let device = loop {
+            match find() {
+                Some(device) => break device,
+                None if Instant::now() > deadline => {
+                    return Err(Error::new(format!(
+                        "no virtio-serial port is named {REPORT_PORT}"
+                    )));
+                }
+                None => sleep(Duration::from_millis(2)),
+            }
+        };
+        let port = OpenOptions::new().read(true).write(true).open(&device);
+        let port = Arc::new(port.with_context(|| format!("open {}", device.display()))?);
+        let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&port))));
+        Ok(Self { port, writer })
+    }
+
+    pub(crate) fn send(&self, frame: &Frame) -> Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.send(frame).context("send the report")
+    }
+
+    /// Waits until xtask has read the whole report: what is still queued when the machine stops is lost.
+    pub(crate) fn wait_until_read(&self) -> Result<()> {
+        let mut port = &*self.port;
+        port.read_exact(&mut [0]).context("read xtask's acknowledgement")
     }
 }
 
@@ -37,9 +60,4 @@ fn find() -> Option<PathBuf> {
         let device = Path::new("/dev").join(port.file_name());
         (name.trim() == REPORT_PORT && device.exists()).then_some(device)
     })
-}
-
-/// Waits until xtask has read the whole report: what is still queued when the machine stops is lost.
-pub(crate) fn wait_until_read(mut channel: &File) -> Result<()> {
-    channel.read_exact(&mut [0]).context("read xtask's acknowledgement")
 }

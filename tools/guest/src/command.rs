@@ -1,34 +1,31 @@
 //! The command: started, relayed and reaped.
 
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::process::{self, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use guest::plan::Plan;
-use guest::report::{Frame, Status, Writer};
+use guest::error::{Context, Error, Result};
+use guest::plan::HostCommand;
+use guest::report::{Frame, Status};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use guest::error::{Context, Error, Result};
+use crate::channel::Report;
 
 /// Room for what one read of a pipe can return.
 const PIPE: usize = 64 * 1024;
 
-/// Runs the plan's command to its end and sends its output. What it left running is killed.
-pub(crate) fn run<W: Write + Send + 'static>(
-    plan: &Plan,
-    report: &Arc<Mutex<Writer<W>>>,
-) -> Result<Status> {
+/// Runs a command to its end and sends its output. What it left running is killed.
+pub(crate) fn run(command: &HostCommand, report: &Report) -> Result<Status> {
     let (program, arguments) =
-        plan.command.split_first().ok_or_else(|| Error::new("the plan has no command"))?;
+        command.arguments.split_first().ok_or_else(|| Error::new("the plan has no command"))?;
     let spawned = process::Command::new(program)
         .args(arguments)
-        .current_dir(&plan.directory)
+        .current_dir(&command.directory)
         .env_clear()
-        .envs(plan.environment.iter().cloned())
+        .envs(command.environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -46,29 +43,25 @@ pub(crate) fn run<W: Write + Send + 'static>(
         Err(errno) => return Err(Error::new(format!("cannot kill what is left running: {errno}"))),
     }
     for relay in [output, error].into_iter().flatten() {
-        relay
-            .join()
-            .map_err(|_| Error::new("the relay of the output panicked"))?
-            .context("relay the output")?;
+        relay.join().map_err(|_| Error::new("the relay of the output panicked"))??;
     }
     Ok(status)
 }
 
 /// Sends what arrives in `pipe` until every writer has closed it.
-fn relay<W: Write + Send + 'static>(
+fn relay(
     mut pipe: impl Read + Send + 'static,
-    report: &Arc<Mutex<Writer<W>>>,
+    report: &Report,
     frame: fn(Vec<u8>) -> Frame,
-) -> thread::JoinHandle<io::Result<()>> {
-    let report = Arc::clone(report);
+) -> thread::JoinHandle<Result<()>> {
+    let report = report.clone();
     thread::spawn(move || {
         let mut buffer = vec![0; PIPE];
         loop {
-            let count = pipe.read(&mut buffer)?;
+            let count = pipe.read(&mut buffer).context("read the command's output")?;
             if count == 0 {
                 return Ok(());
             }
-            let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report.send(&frame(buffer[..count].to_vec()))?;
         }
     })

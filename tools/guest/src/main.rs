@@ -1,28 +1,30 @@
 //! The init of the test bed's virtual machine: carries out the [`plan`](guest::plan) of its initramfs,
-//! [reports](guest::report) to xtask and switches the machine off.
+//! [reports](guest::report) to xtask and switches the machine off. As any other process it is `rdmatools`.
 
 mod channel;
 mod command;
+mod demo;
 mod modules;
 mod mounts;
 mod netlink;
 mod network;
 mod rdma;
 
-use std::fs::{self, File};
+use std::env;
+use std::fs;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use guest::plan::{self, Plan};
-use guest::report::{Frame, Status, Writer};
-use nix::sys::reboot::{RebootMode, reboot};
 
 use guest::error::{Context, Result};
+use guest::plan::{self, Plan, Work};
+use guest::report::{Frame, Status};
+use nix::sys::reboot::{RebootMode, reboot};
+
+use crate::channel::Report;
 
 fn main() -> ExitCode {
     if std::process::id() != 1 {
-        eprintln!("guest: this is the init of a virtual machine; it runs as process 1 only");
-        return ExitCode::FAILURE;
+        // A guest without the host's files has no other program.
+        return rdmatools::main(env::args_os());
     }
     // Standard error is the kernel's console here.
     if let Err(error) = live() {
@@ -37,31 +39,29 @@ fn main() -> ExitCode {
 fn live() -> Result<()> {
     mounts::kernel_file_systems()?;
     let plan = fs::read(plan::PATH).with_context(|| format!("read {}", plan::PATH))?;
-    let plan = Plan::from_bytes(&plan).context("understand the plan")?;
+    let plan = Plan::from_bytes(&plan)?;
     modules::load(&plan.modules)?;
-    let channel = channel::open()?;
-    let copy = channel.try_clone().context("duplicate the report's port")?;
-    let report = Arc::new(Mutex::new(Writer::new(copy)));
+    let report = Report::open()?;
     let last = match serve(&plan, &report) {
         Ok(status) => Frame::End { status, taint: taint()? },
         Err(error) => Frame::Failed(error.to_string()),
     };
-    send(&report, &last)?;
-    channel::wait_until_read(&channel)
+    report.send(&last)?;
+    report.wait_until_read()
 }
 
-fn serve(plan: &Plan, report: &Arc<Mutex<Writer<File>>>) -> Result<Status> {
-    mounts::host_root(&plan.module_tree)?;
+fn serve(plan: &Plan, report: &Report) -> Result<Status> {
+    if let Work::Command(command) = &plan.work {
+        mounts::host_root(&command.module_tree)?;
+    }
     network::set_up()?;
     rdma::set_up(&plan.devices)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the release")?;
-    send(report, &Frame::Ready { kernel: kernel.trim().to_owned() })?;
-    command::run(plan, report)
-}
-
-fn send(report: &Mutex<Writer<File>>, frame: &Frame) -> Result<()> {
-    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-    report.send(frame).context("send the report")
+    report.send(&Frame::Ready { kernel: kernel.trim().to_owned() })?;
+    match &plan.work {
+        Work::Command(command) => command::run(command, report),
+        Work::Demo(pings) => demo::run(*pings, report),
+    }
 }
 
 fn taint() -> Result<u64> {

@@ -65,20 +65,37 @@ impl Device {
 }
 
 /// A guest's whole task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Kernel modules of the initramfs, in the order in which they are loaded.
     pub modules: Vec<OsString>,
-    /// The host's directory of the whole module tree, for a `modprobe` that runs in the guest.
-    pub module_tree: OsString,
     /// The RDMA links to make.
     pub devices: Vec<Device>,
-    /// The command's working directory.
+    /// What to do then.
+    pub work: Work,
+}
+
+/// What a guest does with its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Run a command of the host, with the host's files.
+    Command(HostCommand),
+    /// Let a server and a client of the guest's own program exchange so many pings, without any file of
+    /// the host.
+    Demo(u32),
+}
+
+/// A command that runs in a guest as if it ran on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostCommand {
+    /// The host's directory of the whole module tree, for a `modprobe` that runs in the guest.
+    pub module_tree: OsString,
+    /// The working directory.
     pub directory: OsString,
-    /// The command's whole environment.
+    /// The whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// The command: program and arguments.
-    pub command: Vec<OsString>,
+    /// Program and arguments.
+    pub arguments: Vec<OsString>,
 }
 
 impl Plan {
@@ -95,16 +112,21 @@ impl Plan {
         for module in &self.modules {
             put(&["module".as_ref(), module]);
         }
-        put(&["module-tree".as_ref(), &self.module_tree]);
         for device in &self.devices {
             put(&["device".as_ref(), device.link_type().as_ref()]);
         }
-        put(&["directory".as_ref(), &self.directory]);
-        for (name, value) in &self.environment {
-            put(&["variable".as_ref(), name, value]);
-        }
-        for argument in &self.command {
-            put(&["argument".as_ref(), argument]);
+        match &self.work {
+            Work::Demo(pings) => put(&["demo".as_ref(), pings.to_string().as_ref()]),
+            Work::Command(command) => {
+                put(&["module-tree".as_ref(), &command.module_tree]);
+                put(&["directory".as_ref(), &command.directory]);
+                for (name, value) in &command.environment {
+                    put(&["variable".as_ref(), name, value]);
+                }
+                for argument in &command.arguments {
+                    put(&["argument".as_ref(), argument]);
+                }
+            }
         }
         file
     }
@@ -112,9 +134,10 @@ impl Plan {
     /// Reads the bytes of a plan file.
     ///
     /// # Errors
-    /// An unknown key, a key without its value, or bytes after the last NUL.
+    /// An unknown key, a key without its value, a value without meaning, or bytes after the last NUL.
     pub fn from_bytes(file: &[u8]) -> Result<Self> {
-        let mut plan = Self::default();
+        let (mut modules, mut devices, mut demo) = (Vec::new(), Vec::new(), None);
+        let mut command = HostCommand::default();
         let Some(file) = file.strip_suffix(&[0]) else {
             return Err(malformed("it does not end in NUL"));
         };
@@ -126,23 +149,23 @@ impl Plan {
                 bytes.map(|bytes| OsString::from_vec(bytes.to_vec()))
             };
             match key.as_str() {
-                "module" => plan.modules.push(value()?),
-                "module-tree" => plan.module_tree = value()?,
-                "device" => {
-                    let name = value()?;
-                    let device = name.to_str().and_then(Device::from_link_type);
-                    let unknown =
-                        || malformed(&format!("unknown device {}", name.to_string_lossy()));
-                    plan.devices.push(device.ok_or_else(unknown)?);
-                }
-                "directory" => plan.directory = value()?,
-                "variable" => plan.environment.push((value()?, value()?)),
-                "argument" => plan.command.push(value()?),
+                "module" => modules.push(value()?),
+                "device" => devices.push(meant(&key, &value()?, Device::from_link_type)?),
+                "demo" => demo = Some(meant(&key, &value()?, |text| text.parse().ok())?),
+                "module-tree" => command.module_tree = value()?,
+                "directory" => command.directory = value()?,
+                "variable" => command.environment.push((value()?, value()?)),
+                "argument" => command.arguments.push(value()?),
                 _ => return Err(malformed(&format!("unknown key {key}"))),
             }
         }
-        Ok(plan)
+        Ok(Self { modules, devices, work: demo.map_or(Work::Command(command), Work::Demo) })
     }
+}
+
+fn meant<T>(key: &str, value: &OsStr, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    let meaning = value.to_str().and_then(read);
+    meaning.ok_or_else(|| malformed(&format!("{key} cannot be {}", value.to_string_lossy())))
 }
 
 fn malformed(why: &str) -> Error {
@@ -156,17 +179,21 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             modules: vec!["ib_core.ko".into(), "siw.ko".into()],
-            module_tree: "/a b/lib/modules/6.1".into(),
             devices: vec![Device::Siw],
-            directory: "/".into(),
-            environment: vec![("EMPTY".into(), "".into()), ("LINES".into(), "a\nb".into())],
-            command: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff])],
+            work: Work::Command(HostCommand {
+                module_tree: "/a b/lib/modules/6.1".into(),
+                directory: "/".into(),
+                environment: vec![("EMPTY".into(), "".into()), ("LINES".into(), "a\nb".into())],
+                arguments: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff])],
+            }),
         }
     }
 
     #[test]
     fn survives_the_file() {
         assert_eq!(Plan::from_bytes(&plan().to_bytes()), Ok(plan()));
+        let demo = Plan { work: Work::Demo(5), ..plan() };
+        assert_eq!(Plan::from_bytes(&demo.to_bytes()), Ok(demo));
     }
 
     #[test]

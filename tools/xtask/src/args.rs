@@ -13,6 +13,10 @@ use crate::vm::Guest;
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  demo
+      Boots a kernel whose whole userland is one static program of this project, and lets it be an RDMA
+      server and client: pings and connection events are shown, the last line is the verdict.
+
   vm [--kernel 6.1|6.12] [--device rxe|siw] [--timeout SECONDS] [--memory MB] -- PROGRAM [ARGUMENT...]
       Runs a program of this machine in a virtual machine that sees this machine's files (what is
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
@@ -33,6 +37,7 @@ usage: cargo xtask COMMAND
 #[derive(Debug)]
 pub(crate) enum Task {
     Help,
+    Demo,
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
     Ci(Selection),
@@ -43,12 +48,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     let mut arguments = arguments.into_iter();
     let task = arguments.next().unwrap_or_default();
     match task.to_str() {
+        Some("demo") => alone("demo", arguments, Task::Demo),
         Some("vm") => vm(arguments),
         Some("test") => test(arguments),
-        Some("ci") => match arguments.next() {
-            None => Ok(Task::Ci(everything())),
-            Some(surplus) => Err(Error::new(format!("ci does not take {surplus:?}\n{USAGE}"))),
-        },
+        Some("ci") => alone("ci", arguments, Task::Ci(everything())),
         Some("help" | "--help" | "-h") => Ok(Task::Help),
         _ => Err(Error::new(format!("unknown command {task:?}\n{USAGE}"))),
     }
@@ -79,6 +82,14 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
         return Err(Error::new(format!("vm: the program is missing: -- PROGRAM\n{USAGE}")));
     }
     Ok(Task::Vm { guest, command })
+}
+
+/// A task without arguments.
+fn alone(name: &str, mut arguments: impl Iterator<Item = OsString>, task: Task) -> Result<Task> {
+    match arguments.next() {
+        None => Ok(task),
+        Some(surplus) => Err(Error::new(format!("{name} does not take {surplus:?}\n{USAGE}"))),
+    }
 }
 
 /// Every test on every kernel.

@@ -29,6 +29,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) vmlinuz: &'a Path,
     pub(crate) initramfs: &'a [u8],
     pub(crate) memory_mb: u32,
+    /// Whether the guest may read this machine's files.
+    pub(crate) host_root: bool,
     /// The wall-clock limit for everything from start to report.
     pub(crate) limit: Duration,
 }
@@ -131,12 +133,11 @@ impl Qemu {
         // The report's channel is this process's standard input and output.
         command.args(["-chardev", "stdio,id=report,signal=off", "-device", "virtio-serial-pci"]);
         command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
-        command.args([
-            "-fsdev",
-            "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
-            "-device",
-            &format!("virtio-9p-pci,fsdev=root,mount_tag={HOST_ROOT_TAG}"),
-        ]);
+        if machine.host_root {
+            let share = "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap";
+            command.args(["-fsdev", share, "-device"]);
+            command.arg(format!("virtio-9p-pci,fsdev=root,mount_tag={HOST_ROOT_TAG}"));
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut process = command.spawn().context("start setpriv and qemu-system-x86_64")?;
         let frames = read_frames(process.stdout.take().expect("standard output is a pipe"));

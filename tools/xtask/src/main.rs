@@ -5,6 +5,7 @@ mod cache;
 mod ci;
 mod console;
 mod cpio;
+mod demo;
 mod host;
 mod initramfs;
 mod kernel;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
             eprint!("{}", args::USAGE);
             Ok(ExitCode::SUCCESS)
         }
+        Task::Demo => demo::run(),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
         Task::Ci(selection) => Ok(ci::run(&selection)),

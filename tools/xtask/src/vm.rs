@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use guest::error::{Context, Result};
-use guest::plan::{Device, Plan};
+use guest::plan::{Device, HostCommand, Plan, Work};
 use guest::report::{Frame, Status};
 
 use crate::kernel::Kernel;
@@ -22,13 +22,13 @@ const KERNEL_COMPLAINED: u8 = 126;
 /// Exit status where the command could not be started.
 const NOT_STARTED: u8 = 127;
 
-/// What every guest with the host's root needs.
-const MODULES: [&str; 9] = [
+/// What a guest needs to see the host's files.
+const HOST_MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
+
+/// What every guest needs.
+pub(crate) const MODULES: [&str; 6] = [
     "virtio_pci",
     "virtio_console",
-    "9pnet_virtio",
-    "9p",
-    "overlay",
     "veth",
     // Kernel clients of a device are removed last in, first out: ib_uverbs must come before rdma_cm, or a
     // program that holds a context open never hears of the device's removal.
@@ -37,8 +37,13 @@ const MODULES: [&str; 9] = [
     "rdma_ucm",
 ];
 
+/// What rxe needs: the checksum is looked up by name when it is needed, not linked.
+pub(crate) const RXE_MODULES: [&str; 2] = ["crc32_generic", "rdma_rxe"];
+/// What siw needs besides itself, for the same reason.
+const SIW_MODULES: [&str; 2] = ["crc32c_generic", "libcrc32c"];
+
 /// What is installed for a guest, and for building siw.
-const PACKAGES: [&str; 3] = ["kmod", "qemu-system-x86", "xz-utils"];
+pub(crate) const PACKAGES: [&str; 3] = ["kmod", "qemu-system-x86", "xz-utils"];
 const SIW_PACKAGES: [&str; 5] = ["gcc-12", "libc6-dev", "libelf1", "libssl3", "make"];
 
 /// A guest to start.
@@ -83,12 +88,11 @@ impl Guest {
         sink: impl FnMut(Frame) -> io::Result<()>,
     ) -> Result<Outcome> {
         let image = self.kernel.image()?;
-        let mut wanted = MODULES.to_vec();
+        let mut wanted = [&MODULES[..], &HOST_MODULES[..]].concat();
         for device in &self.devices {
             wanted.extend(match device {
-                // The checksums are looked up by name when they are needed, not linked.
-                Device::Rxe => ["crc32_generic", "rdma_rxe"],
-                Device::Siw => ["crc32c_generic", "libcrc32c"],
+                Device::Rxe => RXE_MODULES,
+                Device::Siw => SIW_MODULES,
             });
         }
         let mut files = image.module_files(&wanted)?;
@@ -104,18 +108,18 @@ impl Guest {
         let mut environment: Vec<_> = env::vars_os().collect();
         environment.retain(|(name, _)| promises.iter().all(|(promised, _)| name != promised));
         environment.extend(promises.map(|(name, value)| (name.into(), value)));
-        let plan = Plan {
-            modules: Vec::new(),
+        let work = Work::Command(HostCommand {
             module_tree: image.modules.into(),
-            devices: self.devices.clone(),
             directory: directory.into(),
             environment,
-            command: command.to_vec(),
-        };
+            arguments: command.to_vec(),
+        });
+        let plan = Plan { modules: Vec::new(), devices: self.devices.clone(), work };
         let machine = Machine {
             vmlinuz: &image.vmlinuz,
             initramfs: &initramfs::pack(&initramfs::build_init()?, plan, &files)?,
             memory_mb: self.memory_mb,
+            host_root: true,
             limit: self.limit,
         };
         machine.run(sink)

@@ -1,0 +1,137 @@
+//! The demonstration: this program is the server and the client too, and nothing else is there to help it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use guest::error::{Context, Error, Result};
+use guest::plan::Device;
+use guest::report::{Frame, Status};
+
+use crate::channel::Report;
+
+/// The address of the RoCE device.
+const ADDRESS: &str = "10.0.0.1";
+/// What each side prints with every ping.
+const PING: &str = "ping data: ";
+/// What the server prints when it can be reached.
+const LISTENS: &str = "listening on ";
+/// How long the server may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Lets a server and a client exchange so many pings. Success means that both counted them all.
+pub(crate) fn run(pings: u32, report: &Report) -> Result<Status> {
+    let device = Device::Rxe.name();
+    say(
+        report,
+        "guest",
+        &format!("RoCE device {device} at {ADDRESS} is up; starting rping as server"),
+    )?;
+    let server = Side::start("server", &["-s", "-a", ADDRESS, "-v", "-d"], report)?;
+    server.wait_until_it_listens()?;
+    say(report, "guest", "the server listens; starting rping as client")?;
+    let count = pings.to_string();
+    let client = ["-c", "-a", ADDRESS, "-C", &count, "-V", "-v", "-d"];
+    let client = Side::start("client", &client, report)?.finish()?;
+    let server = server.finish()?;
+    for (name, side) in [("server", &server), ("client", &client)] {
+        say(report, "guest", &format!("{name}: {} pings, {}", side.pings, said(&side.status)))?;
+    }
+    let done = |side: &Ended| side.pings == pings && side.status == Status::Exited(0);
+    Ok(Status::Exited(i32::from(!(done(&server) && done(&client)))))
+}
+
+/// One of the two programs.
+struct Side {
+    name: &'static str,
+    process: Child,
+    output: JoinHandle<Result<u32>>,
+    errors: JoinHandle<Result<u32>>,
+    /// Brings one message when the side says that it listens.
+    listening: Receiver<()>,
+}
+
+struct Ended {
+    status: Status,
+    pings: u32,
+}
+
+impl Side {
+    fn start(name: &'static str, options: &[&str], report: &Report) -> Result<Self> {
+        let doing = || format!("start the {name}");
+        // This very program, which is rping under that name.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("rping").args(options).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().with_context(doing)?;
+        let output = process.stdout.take().expect("standard output is a pipe");
+        let errors = process.stderr.take().expect("standard error is a pipe");
+        let (listens, listening) = mpsc::channel();
+        let errors = relay(name, errors, listens.clone(), report);
+        let output = relay(name, output, listens, report);
+        Ok(Self { name, process, output, errors, listening })
+    }
+
+    fn wait_until_it_listens(&self) -> Result<()> {
+        self.listening.recv_timeout(PATIENCE).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Error::new("the server does not listen"),
+            RecvTimeoutError::Disconnected => Error::new("the server ended before it listened"),
+        })
+    }
+
+    fn finish(mut self) -> Result<Ended> {
+        let status = self.process.wait().with_context(|| format!("wait for the {}", self.name))?;
+        let status = match (status.code(), status.signal()) {
+            (Some(code), _) => Status::Exited(code),
+            (None, signal) => Status::Signaled(signal.unwrap_or_default()),
+        };
+        let mut pings = 0;
+        for relay in [self.output, self.errors] {
+            pings += relay.join().map_err(|_| Error::new("the relay of the output panicked"))??;
+        }
+        Ok(Ended { status, pings })
+    }
+}
+
+/// Sends the lines that arrive in `pipe`, counts the pings among them and tells `listens` when the side listens.
+fn relay(
+    name: &'static str,
+    pipe: impl Read + Send + 'static,
+    listens: Sender<()>,
+    report: &Report,
+) -> JoinHandle<Result<u32>> {
+    let report = report.clone();
+    thread::spawn(move || {
+        let mut pings = 0;
+        for line in BufReader::new(pipe).split(b'\n') {
+            let line = line.with_context(|| format!("read the output of the {name}"))?;
+            let line = String::from_utf8_lossy(&line);
+            pings += u32::from(line.contains(PING));
+            if line.contains(LISTENS) {
+                // The other side does not wait for it, and nobody for a second one.
+                let _ = listens.send(());
+            }
+            say(&report, name, &line)?;
+        }
+        Ok(pings)
+    })
+}
+
+/// Sends a line: who says it, and when, in seconds since the kernel started.
+fn say(report: &Report, who: &str, what: &str) -> Result<()> {
+    let uptime = fs::read_to_string("/proc/uptime").context("read the time")?;
+    let now = uptime.split(' ').next().unwrap_or_default();
+    report.send(&Frame::Output(format!("{now:>7} s  {who:6}  {what}\n").into_bytes()))
+}
+
+fn said(status: &Status) -> String {
+    match status {
+        Status::Exited(code) => format!("exit status {code}"),
+        Status::Signaled(signal) => format!("killed by signal {signal}"),
+        Status::NotStarted(reason) => format!("not started: {reason}"),
+    }
+}

@@ -1,0 +1,63 @@
+//! `cargo xtask demo`: a server and a client on a real kernel whose whole userland is one program of ours.
+
+use std::fs;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use guest::error::{Context, Result};
+use guest::plan::{Device, Plan, Work};
+use guest::report::{Frame, Status};
+
+use crate::host::progress;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
+use crate::{initramfs, packages, vm};
+
+const PINGS: u32 = 5;
+
+/// Runs the demonstration. Success means that every ping was answered and the kernel had no complaint.
+pub(crate) fn run() -> Result<ExitCode> {
+    packages::require(&vm::PACKAGES)?;
+    let image = Kernel::V6_12.image()?;
+    let files = image.module_files(&[&vm::MODULES[..], &vm::RXE_MODULES[..]].concat())?;
+    let init = initramfs::build_init()?;
+    let size = fs::metadata(&init).with_context(|| format!("measure {}", init.display()))?.len();
+    let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work: Work::Demo(PINGS) };
+    let initramfs = initramfs::pack(&init, plan, &files)?;
+    progress(&format!(
+        "booting Linux {} with one static program of {} KiB, {} kernel modules and no other file",
+        image.release,
+        size / 1024,
+        files.len(),
+    ));
+    let started = Instant::now();
+    let machine = Machine {
+        vmlinuz: &image.vmlinuz,
+        initramfs: &initramfs,
+        memory_mb: 512,
+        host_root: false,
+        limit: Duration::from_secs(120),
+    };
+    let mut kernel = String::new();
+    let outcome = machine.run(|frame| match frame {
+        Frame::Ready { kernel: release } => {
+            kernel = release;
+            Ok(())
+        }
+        frame => vm::pass_on(frame),
+    })?;
+    let passed = outcome.status == Status::Exited(0) && outcome.complaints.is_empty();
+    for complaint in &outcome.complaints {
+        progress(&format!("the kernel complained: {complaint}"));
+    }
+    let (verdict, pings) =
+        if passed { ("passed", "answered") } else { ("FAILED", "not all answered") };
+    let seconds = started.elapsed().as_secs_f64();
+    writeln!(
+        io::stdout(),
+        "demo {verdict}: {PINGS} pings over RoCE {pings} on Linux {kernel}, {seconds:.1} s from boot to power-off"
+    )
+    .context("print the verdict")?;
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -149,6 +149,9 @@ impl Kernel {
         make.args(["CONFIG_RDMA_SIW=m", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]);
         make.arg(format!("-j{jobs}"));
         host::run(&mut make, &format!("build siw for Linux {release}"))?;
+        let mut strip = host::command("strip");
+        strip.arg("--strip-debug").arg(work.join("siw.ko"));
+        host::run(&mut strip, "strip siw.ko")?;
         let rename = fs::rename(work.join("siw.ko"), root.join("siw.ko"));
         rename.context("take siw.ko out of its build directory")?;
         fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))

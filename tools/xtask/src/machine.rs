@@ -84,7 +84,13 @@ impl Machine<'_> {
                 Some(Ok(Some(Frame::Failed(reason)))) => {
                     return Err(Error::new(format!("the guest failed: {reason}")));
                 }
-                Some(Ok(Some(frame))) => sink(frame).context("pass the guest's output on")?,
+                Some(Ok(Some(frame))) => {
+                    if matches!(frame, Frame::Ready { .. }) {
+                        // It is in the guest's memory: a run that is killed leaves only logs behind.
+                        fs::remove_file(&initramfs).context("remove the initramfs")?;
+                    }
+                    sink(frame).context("pass the guest's output on")?;
+                }
                 Some(Ok(None)) => return Err(Error::new("the guest ended without a report")),
                 Some(Err(error)) => {
                     return Err(Error::new(format!("the guest's report is damaged: {error}")));

@@ -111,11 +111,11 @@ fn relay(
             let line = line.with_context(|| format!("read the output of the {name}"))?;
             let line = String::from_utf8_lossy(&line);
             pings += u32::from(line.contains(PING));
+            say(&report, name, &line)?;
             if line.contains(LISTENS) {
-                // The other side does not wait for it, and nobody for a second one.
+                // Nobody waits for it where the side is the client.
                 let _ = listens.send(());
             }
-            say(&report, name, &line)?;
         }
         Ok(pings)
     })

@@ -6,7 +6,8 @@ use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
 
 use super::context::Context;
-use crate::error::{DestroyError, Error, Result};
+use crate::error::{DestroyError, Result};
+use crate::sys::command::Refused;
 
 /// What ties memory regions to the queue pairs that may use them.
 #[doc(alias = "ibv_pd")]
@@ -19,6 +20,7 @@ pub struct ProtectionDomain {
 struct Inner {
     context: Context,
     handle: u32,
+    destroyed: bool,
 }
 
 impl ProtectionDomain {
@@ -32,7 +34,8 @@ impl ProtectionDomain {
     pub fn new(context: &Context) -> Result<Self> {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
         let response = context.command("allocate", "a protection domain", request)?;
-        let inner = Inner { context: context.clone(), handle: response.pd_handle };
+        let handle = response.pd_handle;
+        let inner = Inner { context: context.clone(), handle, destroyed: false };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -49,30 +52,46 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// EBUSY, and the protection domain back, while clones of it or objects made in it live.
+    /// EBUSY while clones of it or objects made in it live;
+    /// [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess). The protection domain comes
+    /// back with the error.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        const OPERATION: &str = "destroy the protection domain";
-        match Arc::try_unwrap(self.inner) {
-            Ok(inner) => {
-                drop(inner);
+        const OPERATION: &str = "destroy";
+        const WHAT: &str = "a protection domain";
+        let mut inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner,
+            Err(inner) => {
+                let error = inner.context.refused(OPERATION, WHAT, Refused::Os(Errno::EBUSY));
+                return Err(DestroyError::new(Self { inner }, error));
+            }
+        };
+        match inner.destroy() {
+            Ok(()) => {
+                inner.destroyed = true;
                 Ok(())
             }
-            Err(inner) => {
-                let error = Error::os(OPERATION, "", Errno::EBUSY);
-                Err(DestroyError::new(Self { inner }, error))
+            Err(refused) => {
+                let error = inner.context.refused(OPERATION, WHAT, refused);
+                Err(DestroyError::new(Self { inner: Arc::new(inner) }, error))
             }
         }
     }
 }
 
+impl Inner {
+    fn destroy(&self) -> Result<(), Refused> {
+        let request = ib_uverbs_dealloc_pd { pd_handle: self.handle };
+        self.context.file().command(request)
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.context.file().belongs_here() {
+        if !self.destroyed && self.context.file().belongs_here() {
             // All that it could be busy with is gone: children hold it. A device that went takes it
             // along.
-            let request = ib_uverbs_dealloc_pd { pd_handle: self.handle };
-            let _ = self.context.file().command(request);
+            let _ = self.destroy();
         }
     }
 }

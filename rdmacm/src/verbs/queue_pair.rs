@@ -24,6 +24,7 @@ use super::post::{ReceiveRequest, SendRequest};
 use super::{AccessFlags, QpState};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::{PostError, ReceiveRing, SendRing};
+use crate::sys::command::Refused;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -90,6 +91,7 @@ struct Inner {
     state: AtomicU8,
     send: Mutex<SendRing>,
     receive: Mutex<ReceiveRing>,
+    destroyed: bool,
 }
 
 impl QueuePair {
@@ -146,6 +148,7 @@ impl QueuePair {
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             send: Mutex::new(send),
             receive: Mutex::new(receive),
+            destroyed: false,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -311,19 +314,29 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// EBUSY, and the queue pair back, while clones of it live: the id that it belongs to holds one
-    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)).
+    /// EBUSY while clones of it live: the id that it belongs to holds one
+    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)); [`ErrorKind::WrongProcess`]. The queue
+    /// pair comes back with the error.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        let number = self.inner.number;
-        match Arc::try_unwrap(self.inner) {
-            Ok(inner) => {
-                drop(inner);
+        const OPERATION: &str = "destroy";
+        let subject = format!("queue pair {}", self.inner.number);
+        let mut inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner,
+            Err(inner) => {
+                let busy = Refused::Os(Errno::EBUSY);
+                let error = inner.pd.context().refused(OPERATION, &subject, busy);
+                return Err(DestroyError::new(Self { inner }, error));
+            }
+        };
+        match inner.destroy() {
+            Ok(()) => {
+                inner.destroyed = true;
                 Ok(())
             }
-            Err(inner) => {
-                let error = Error::os("destroy", format!("queue pair {number}"), Errno::EBUSY);
-                Err(DestroyError::new(Self { inner }, error))
+            Err(refused) => {
+                let error = inner.pd.context().refused(OPERATION, &subject, refused);
+                Err(DestroyError::new(Self { inner: Arc::new(inner) }, error))
             }
         }
     }
@@ -363,17 +376,22 @@ impl QueuePair {
     }
 }
 
+impl Inner {
+    fn destroy(&self) -> Result<(), Refused> {
+        let request = ib_uverbs_destroy_qp {
+            response: AlignedU64::default(),
+            qp_handle: self.handle,
+            reserved: 0,
+        };
+        self.pd.context().file().command(request).map(drop)
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        let context = self.pd.context();
-        if context.file().belongs_here() {
+        if !self.destroyed && self.pd.context().file().belongs_here() {
             // Nothing of the library's keeps a queue pair busy. A device that went takes it along.
-            let request = ib_uverbs_destroy_qp {
-                response: AlignedU64::default(),
-                qp_handle: self.handle,
-                reserved: 0,
-            };
-            let _ = context.file().command(request);
+            let _ = self.destroy();
         }
     }
 }

@@ -206,4 +206,11 @@ impl ReceiveRing {
             Self::Rxe(ring) => unsafe { ring.post(state, request) },
         }
     }
+
+    /// Whether the kernel looks for requests to flush only when the queue pair is told to go to ERR.
+    pub(crate) fn flushes_on_modify_only(&self) -> bool {
+        match self {
+            Self::Rxe(_) => true,
+        }
+    }
 }

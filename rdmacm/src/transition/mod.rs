@@ -99,7 +99,8 @@ pub(crate) fn carry_out(
     Ok(())
 }
 
-fn state_only(state: QpState) -> ib_uverbs_qp_attr {
+/// The attributes of a step to `state` that has no others.
+pub(crate) fn state_only(state: QpState) -> ib_uverbs_qp_attr {
     let mut attributes = ib_uverbs_qp_attr::new_zeroed();
     attributes.qp_attr_mask = verbs_abi::ib_qp_attr_mask::IB_QP_STATE.bits();
     attributes.qp_state = u32::from(state.0);

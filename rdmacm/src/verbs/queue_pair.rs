@@ -25,6 +25,7 @@ use super::{AccessFlags, QpState};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::{PostError, ReceiveRing, SendRing};
 use crate::sys::command::Refused;
+use crate::transition;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -213,7 +214,10 @@ impl QueuePair {
     /// Posts a receive request.
     ///
     /// Stores the request in the ring that the kernel shares; no system call. A completion follows
-    /// with the message that the request receives, or when the queue pair goes to ERR.
+    /// with the message that the request receives, or when the queue pair goes to ERR. To one that
+    /// is in ERR rxe must say so once more (`IB_USER_VERBS_CMD_MODIFY_QP`) for the request to come
+    /// back; of one that failed by itself the library knows only after a
+    /// [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify).
     ///
     /// # Safety
     ///
@@ -231,9 +235,16 @@ impl QueuePair {
         const OPERATION: &str = "post a receive to";
         self.check_process(OPERATION)?;
         let mut ring = lock(&self.inner.receive);
+        let state = self.state();
         // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { ring.post(self.state(), request) };
-        posted.map_err(|error| self.refused(OPERATION, error))
+        let posted = unsafe { ring.post(state, request) };
+        let unseen = state == QpState::IB_QPS_ERR && ring.flushes_on_modify_only();
+        drop(ring);
+        posted.map_err(|error| self.refused(OPERATION, error))?;
+        if unseen {
+            self.modify(&transition::state_only(state))?;
+        }
+        Ok(())
     }
 
     /// Changes the attributes that the mask in `attributes` names.
@@ -277,6 +288,9 @@ impl QueuePair {
             alt_timeout: attributes.alt_timeout,
             reserved: [0; 2],
         };
+        // Of a receive that another thread posts meanwhile, either the kernel or the post must see
+        // that it is to be flushed.
+        let _receives = (state == QpState::IB_QPS_ERR).then(|| lock(&self.inner.receive));
         let modified = self.context().file().command(request);
         if modified.is_ok() && mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
             self.inner.state.store(state.0, Ordering::Release);

@@ -96,6 +96,9 @@ struct Inner {
     capacity: u32,
     channel: Option<CompletionChannel>,
     ring: Mutex<CompletionRing>,
+    /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper,
+    /// and would leave a second one sleeping on a queue that nobody arms again.
+    sleeper: Mutex<()>,
     acks: Arc<Acks>,
     destroyed: bool,
 }
@@ -140,6 +143,7 @@ impl CompletionQueue {
             capacity: response.cqe,
             channel: channel.cloned(),
             ring: Mutex::new(ring),
+            sleeper: Mutex::new(()),
             acks,
             destroyed: false,
         };
@@ -204,7 +208,8 @@ impl CompletionQueue {
     ///
     /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there
     /// is something. For a channel that serves no other queue: another queue's events would be
-    /// lost.
+    /// lost. Of several threads one sleeps on the channel and the others wait for their turn, where
+    /// no signal reaches them.
     ///
     /// # Errors
     ///
@@ -223,6 +228,7 @@ impl CompletionQueue {
             let reason = "there is no place for a completion";
             return Err(Error::invalid(OPERATION, self.inner.subject(), reason));
         }
+        let _sleeper = self.inner.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let count = self.poll(into)?;
             if count > 0 {

@@ -66,7 +66,11 @@ impl EventChannel {
         file.check_process()
             .and_then(|()| set_nonblocking(file.as_fd(), nonblocking).map_err(Refused::Os))
             .map_err(|refused| refused.during("set the blocking mode of", "the event channel"))?;
-        self.inner.blocks_by_poll.store(false, Ordering::Release);
+        // Where the program wants it to block it may stay: a reader that has just found nothing in
+        // non-blocking mode must not take the mode for the program's wish.
+        if nonblocking {
+            self.inner.blocks_by_poll.store(false, Ordering::Release);
+        }
         Ok(())
     }
 }

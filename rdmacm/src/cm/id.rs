@@ -269,7 +269,9 @@ impl CmId {
     #[doc(alias = "rdma_get_peer_addr")]
     #[doc(alias = "rdma_get_dst_port")]
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
-        Ok(addr::decode(&self.inner.query_addr()?.dst_addr))
+        let peer = addr::decode(&self.inner.query_addr()?.dst_addr);
+        // A bound id without a peer has one of its family with nothing in it.
+        Ok(peer.filter(|peer| !peer.ip().is_unspecified()))
     }
 
     /// The verbs context of the device that the id is bound to: the `verbs` of the C library's id.

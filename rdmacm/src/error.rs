@@ -129,12 +129,6 @@ impl Error {
         Self::new(operation, subject, ErrorKind::Malformed(what.into()))
     }
 
-    /// The same failure, said of another subject.
-    pub(crate) fn of(mut self, subject: impl Into<Cow<'static, str>>) -> Self {
-        self.subject = subject.into();
-        self
-    }
-
     /// What was tried: `resolve the address`.
     pub fn operation(&self) -> &str {
         self.operation

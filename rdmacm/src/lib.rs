@@ -1,4 +1,45 @@
-//! librdmacm and the verbs under it in pure Rust, straight on the kernel's ABI.
+//! librdmacm and the verbs under it in pure Rust, straight on the kernel's ABI: write commands on
+//! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and shared-memory rings for the data.
+//!
+//! - [`device`]: which devices there are, their ports and links.
+//! - [`cm`]: the connection manager: channels, ids, events.
+//! - [`verbs`]: what moves data: memory regions, completion queues, queue pairs.
+//!
+//! A client that sends one message:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/client.rs")]
+//! ```
+//!
+//! # Objects
+//!
+//! Everything is owned and may be dropped in any order, from any thread: an object holds what it
+//! needs. Dropping never waits; where the C library waits for acknowledgements, `destroy` does. An
+//! event acknowledges itself when it is dropped.
+//!
+//! # Memory
+//!
+//! A device writes to registered memory behind the compiler's back, so posting a request is
+//! `unsafe`, with a contract. [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory
+//! and is accessed by copying.
+//!
+//! # Errors
+//!
+//! An [`Error`] says the operation, what it was applied to, and the errno as the kernel gave it; an
+//! [`ErrorKind`] is what a program would branch on.
+//!
+//! # Processes
+//!
+//! The kernel takes commands on an open file only from the credentials that opened it. After a fork
+//! every object belongs to the parent, and after a change of credentials (setuid, dropped
+//! capabilities, a new user namespace) a channel is of no use to the thread that changed: both are
+//! [`ErrorKind::WrongProcess`]. Open channels after dropping privileges.
+//!
+//! # Names
+//!
+//! Functions and types have the C name as an alias: search these docs for `rdma_resolve_addr`.
+//! Structures of the kernel that appear in signatures are those of [`verbs_abi`], which is
+//! re-exported, as is [`ucma_abi`].
 
 mod acks;
 mod addr;
@@ -13,3 +54,4 @@ pub mod verbs;
 
 pub use error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
 pub use registry::Token;
+pub use {ucma_abi, verbs_abi};

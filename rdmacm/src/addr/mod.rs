@@ -1,6 +1,6 @@
 //! Socket addresses as the connection manager's commands carry them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// Room for any socket address in a command: `__kernel_sockaddr_storage`.
 pub(crate) const STORAGE: usize = 128;
@@ -55,14 +55,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// The wildcard address of the same family as `address`, with port 0.
-pub(crate) fn unspecified_like(address: &SocketAddr) -> SocketAddr {
-    let ip = match address {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    SocketAddr::new(ip, 0)
-}
+/// No address.
+pub(crate) const NONE: Encoded = Encoded { slot: [0; STORAGE], length: 0 };
 
 fn field<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..offset + N)?.try_into().ok()

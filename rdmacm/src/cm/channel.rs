@@ -1,8 +1,12 @@
 //! Event channels: the descriptor, and whether it blocks.
 
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ucma_abi::{Command, rdma_ucm_destroy_id};
+use verbs_abi::AlignedU64;
 
 #[cfg(doc)]
 use super::Event;
@@ -35,6 +39,36 @@ pub(super) struct ChannelInner {
     /// The descriptor is in non-blocking mode for the sake of deadlines, and the program wants it
     /// to block.
     pub(super) blocks_by_poll: AtomicBool,
+    /// Kernel ids that were dropped by a thread whose commands the kernel refused.
+    orphans: Mutex<Vec<u32>>,
+}
+
+impl ChannelInner {
+    /// Sends a command, and after it had success, from the right credentials then, destroys what
+    /// was left behind.
+    pub(super) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+        let response = self.file.command(request)?;
+        let orphans = mem::take(&mut *self.orphans());
+        for handle in orphans {
+            // Refused only if the kernel does not have it.
+            let _ = self.file.command(destroy_id(handle));
+        }
+        Ok(response)
+    }
+
+    /// Leaves the destruction of a kernel id to the next command that has success.
+    pub(super) fn abandon(&self, handle: u32) {
+        self.orphans().push(handle);
+    }
+
+    fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// DESTROY_ID for the id that the kernel calls `handle`.
+pub(super) fn destroy_id(handle: u32) -> rdma_ucm_destroy_id {
+    rdma_ucm_destroy_id { response: AlignedU64::default(), id: handle, reserved: 0 }
 }
 
 impl EventChannel {
@@ -51,7 +85,11 @@ impl EventChannel {
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Self> {
         let file = UcmaFile::open()?;
-        let inner = ChannelInner { file, blocks_by_poll: AtomicBool::new(false) };
+        let inner = ChannelInner {
+            file,
+            blocks_by_poll: AtomicBool::new(false),
+            orphans: Mutex::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 

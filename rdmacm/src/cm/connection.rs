@@ -7,14 +7,16 @@ use ucma_abi::{
 use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
-use super::id::{CmId, Inner, PortSpace};
+use super::id::{CmId, Inner};
 use super::param::ConnParam;
-use super::parse::{EventType, RawEvent, Service};
+use super::parse::{EventType, RawEvent};
 use super::reject::RejectReason;
 use crate::device::Transport;
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 use crate::transition::{self, Step};
-use crate::verbs::{ProtectionDomain, QpState, QueuePair, QueuePairInit};
+use crate::verbs::{Context, ProtectionDomain, QpState, QueuePair, QueuePairInit};
 
 /// No enhanced connection establishment.
 const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
@@ -31,14 +33,12 @@ enum Message {
 /// datagram less the header that the kernel puts there for IP addresses (`include/rdma/ib_cm.h`,
 /// `cma_user_data_offset`); on iWARP what fits into the byte that counts it, less the four bytes
 /// that siw adds.
-fn private_data_limit(message: Message, service: Service, transport: Transport) -> usize {
-    match (transport, service, message) {
-        (Transport::Iwarp, ..) => 251,
-        (_, Service::Connected, Message::Request) => 56,
-        (_, Service::Connected, Message::Reply) => 196,
-        (_, Service::Connected, Message::Reject) => 148,
-        (_, Service::Datagram, Message::Request) => 180,
-        (_, Service::Datagram, Message::Reply | Message::Reject) => 136,
+fn private_data_limit(message: Message, transport: Transport) -> usize {
+    match (transport, message) {
+        (Transport::Iwarp, _) => 251,
+        (_, Message::Request) => 56,
+        (_, Message::Reply) => 196,
+        (_, Message::Reject) => 148,
     }
 }
 
@@ -53,19 +53,14 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` is
-    /// of another device; [`ErrorKind::Unsupported`] for a datagram id; those of
-    /// [`QueuePair::new`].
+    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` was
+    /// not made in the id's [`context`](Self::context); those of [`QueuePair::new`].
     #[doc(alias = "rdma_create_qp")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
         const OPERATION: &str = "create the queue pair of";
         let subject = || self.inner.to_string();
-        if self.inner.service() == Service::Datagram {
-            let kind = ErrorKind::Unsupported("queue pairs of datagram ids".into());
-            return Err(Error::new(OPERATION, subject(), kind));
-        }
         if *pd.context() != self.context()? {
-            let reason = "the protection domain is of another device";
+            let reason = "the protection domain is of another context than CmId::context";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
         // Held throughout: of two threads only one makes the id's queue pair.
@@ -95,24 +90,24 @@ impl CmId {
     ///
     /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError`
     /// follows; `ConnectResponse` in place of `Established` on an id without a queue pair of
-    /// its own. On iWARP the command itself takes as long as TCP takes to connect.
+    /// its own, see [`establish`](Self::establish). On iWARP the command itself takes as long as TCP takes to connect.
     ///
     /// # Errors
     ///
     /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
-    /// bytes (TCP port space; 180 for datagrams, 251 on iWARP), for depths above the device's,
-    /// and for no queue pair at all.
+    /// bytes (251 on iWARP), for depths above the device's, and for no queue pair at all.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
-        let context = self.context().map_err(|error| error.of(self.inner.to_string()))?;
+        let context = self.context()?;
         let limits = context.depth_limits()?;
-        self.inner.check(OPERATION, param, Message::Request, &context)?;
+        let qp = self.qp();
+        self.inner.check(OPERATION, param, Message::Request, &context, qp.as_ref())?;
         let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
         let responder_resources = pick(param.responder_resources, limits.responder_resources);
         let initiator_depth = pick(param.initiator_depth, limits.initiator_depth);
         let request = rdma_ucm_connect {
-            conn_param: self.inner.encode(param, responder_resources, initiator_depth),
+            conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
             ece: NO_ECE,
@@ -123,27 +118,28 @@ impl CmId {
     /// Accepts the request that brought this id.
     ///
     /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR and
-    /// MODIFY_QP, three times each). `Established` follows, but not on a datagram id;
-    /// `Disconnected`, `Unreachable` or `ConnectError` where the peer does not go on. Depths of
-    /// [`ConnParam::MAX`] become what the request asks for, within what the device can.
+    /// MODIFY_QP, three times each). `Established` follows; `Disconnected`, `Unreachable` or
+    /// `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the
+    /// request asks for, within what the device can.
     ///
     /// # Errors
     ///
-    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 196 bytes
-    /// (TCP port space; 136 for datagrams, 251 on iWARP), for depths above the device's, and
-    /// for no queue pair at all. Where the kernel refuses, it has rejected the peer by
-    /// itself, and the queue pair is in ERR.
+    /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (251 on iWARP), for depths
+    /// above the device's, and for no queue pair at all; EINVAL in the wrong state. Where the queue
+    /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
+    /// drop the id. Where the command itself is refused the queue pair is in ERR, and the kernel has
+    /// rejected the peer if there was one to reject.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "accept";
-        let context = self.context().map_err(|error| error.of(self.inner.to_string()))?;
+        let context = self.context()?;
         let limits = context.depth_limits()?;
-        self.inner.check(OPERATION, param, Message::Reply, &context)?;
         let (asked, qp) = {
             let state = self.inner.state();
             let asked = (state.asked_responder_resources, state.asked_initiator_depth);
             (asked, state.qp.clone())
         };
+        self.inner.check(OPERATION, param, Message::Reply, &context, qp.as_ref())?;
         let pick = |wanted, asked: u8, most: u8| match wanted {
             ConnParam::MAX => asked.min(most),
             wanted => wanted,
@@ -157,7 +153,7 @@ impl CmId {
         }
         let request = rdma_ucm_accept {
             uid: self.inner.token.get().into(),
-            conn_param: self.inner.encode(param, responder_resources, initiator_depth),
+            conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
             ece: NO_ECE,
@@ -177,7 +173,7 @@ impl CmId {
     /// # Errors
     ///
     /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 148 bytes
-    /// (TCP port space; 136 for datagrams, 251 on iWARP).
+    /// (251 on iWARP).
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
         const OPERATION: &str = "reject";
@@ -205,15 +201,49 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// EINVAL on an id that was never connected; [`ErrorKind::Invalid`] where it has no device.
+    /// [`ErrorKind::Invalid`] where the id has no device; EINVAL where it was never connected, its
+    /// queue pair being in ERR then.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
-        let context = self.context().map_err(|error| error.of(self.inner.to_string()))?;
+        let context = self.context()?;
         if let Some(qp) = self.qp() {
             self.inner.carry_out(&transition::disconnecting(context.transport()), &qp)?;
         }
         let request = rdma_ucm_disconnect { id: self.inner.handle };
         self.inner.command("disconnect", || self.inner.to_string(), request)
+    }
+
+    /// Confirms the connection on an id without a queue pair of its own, after `ConnectResponse`
+    /// and after the program has brought the queue pair that it named to RTS with
+    /// [`init_qp_attr`](Self::init_qp_attr).
+    ///
+    /// `RDMA_USER_CM_CMD_ACCEPT` without parameters. On the peer `Established` follows; here the
+    /// connection stands when the call returns.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the id has a queue pair of its own, which the library looks
+    /// after; EINVAL in the wrong state.
+    #[doc(alias = "rdma_establish")]
+    pub fn establish(&self) -> Result<()> {
+        if self.qp().is_some() {
+            let reason = "the id has a queue pair of its own, and is confirmed by the library";
+            return Err(Error::invalid("establish", self.inner.to_string(), reason));
+        }
+        self.inner.confirm()
+    }
+
+    /// What the connection manager knows of the attributes that a queue pair needs to go to
+    /// `state`: for [`QueuePair::modify`] of a queue pair that is not the id's own.
+    ///
+    /// `RDMA_USER_CM_CMD_INIT_QP_ATTR`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the id has no device, or does not know them yet.
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn init_qp_attr(&self, state: QpState) -> Result<ib_uverbs_qp_attr> {
+        self.inner.init_qp_attr(state)
     }
 }
 
@@ -226,7 +256,8 @@ impl Inner {
             EventType::ConnectResponse => {
                 let qp = self.state().qp.clone();
                 let Some(qp) = qp else { return Some(seen) };
-                match self.confirm(&qp) {
+                let steps = transition::connected(None, None);
+                match self.carry_out(&steps, &qp).and_then(|()| self.confirm()) {
                     Ok(()) => Some((EventType::Established, 0)),
                     Err(error) => {
                         self.fail_qp();
@@ -244,9 +275,8 @@ impl Inner {
         }
     }
 
-    /// Readies the queue pair for the peer that accepted, and tells the peer.
-    fn confirm(&self, qp: &QueuePair) -> Result<()> {
-        self.carry_out(&transition::connected(None, None), qp)?;
+    /// Tells the peer that accepted that the queue pair is ready.
+    fn confirm(&self) -> Result<()> {
         // Without parameters (`valid` is 0) the command means "ready to use".
         let request = rdma_ucm_accept {
             uid: AlignedU64::default(),
@@ -289,13 +319,11 @@ impl Inner {
         operation: &'static str,
         param: &ConnParam,
         message: Message,
-        context: &crate::verbs::Context,
+        context: &Context,
+        qp: Option<&QueuePair>,
     ) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
         self.check_private_data(operation, &param.private_data, message, context.transport())?;
-        if self.port_space != PortSpace::Tcp {
-            return Ok(());
-        }
         let limits = context.depth_limits()?;
         for (name, wanted, most) in [
             ("responder resources", param.responder_resources, limits.responder_resources),
@@ -305,7 +333,7 @@ impl Inner {
                 return invalid(format!("{name} of {wanted} where the device has {most}"));
             }
         }
-        if param.qp_num == 0 && self.state().qp.is_none() {
+        if param.qp_num == 0 && qp.is_none() {
             return invalid("there is no queue pair: create one, or name one by its number".into());
         }
         Ok(())
@@ -318,7 +346,7 @@ impl Inner {
         message: Message,
         transport: Transport,
     ) -> Result<()> {
-        let limit = private_data_limit(message, self.service(), transport);
+        let limit = private_data_limit(message, transport);
         if private_data.len() <= limit {
             return Ok(());
         }
@@ -326,29 +354,28 @@ impl Inner {
             format!("{} bytes of private data where {limit} are the most", private_data.len());
         Err(Error::invalid(operation, self.to_string(), reason))
     }
+}
 
-    /// `param` for the kernel, with the depths that were settled on and the id's own queue pair.
-    fn encode(
-        &self,
-        param: &ConnParam,
-        responder_resources: u8,
-        initiator_depth: u8,
-    ) -> rdma_ucm_conn_param {
-        let qp = self.state().qp.clone();
-        let (private_data, private_data_len) = private_data_field(&param.private_data);
-        rdma_ucm_conn_param {
-            qp_num: qp.as_ref().map_or(param.qp_num, QueuePair::number),
-            qkey: 0,
-            private_data,
-            private_data_len,
-            srq: u8::from(qp.is_none() && param.srq),
-            responder_resources,
-            initiator_depth,
-            flow_control: param.flow_control,
-            retry_count: param.retry_count,
-            rnr_retry_count: param.rnr_retry_count,
-            valid: 1,
-        }
+/// `param` for the kernel, with the depths that were settled on and the id's own queue pair.
+fn encode(
+    param: &ConnParam,
+    responder_resources: u8,
+    initiator_depth: u8,
+    qp: Option<&QueuePair>,
+) -> rdma_ucm_conn_param {
+    let (private_data, private_data_len) = private_data_field(&param.private_data);
+    rdma_ucm_conn_param {
+        qp_num: qp.map_or(param.qp_num, QueuePair::number),
+        qkey: 0,
+        private_data,
+        private_data_len,
+        srq: u8::from(qp.is_none() && param.srq),
+        responder_resources,
+        initiator_depth,
+        flow_control: param.flow_control,
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+        valid: 1,
     }
 }
 

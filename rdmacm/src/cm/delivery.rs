@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use ucma_abi::{rdma_ucm_destroy_id, rdma_ucm_event_resp, rdma_ucm_get_event};
+use ucma_abi::{rdma_ucm_event_resp, rdma_ucm_get_event};
 use verbs_abi::AlignedU64;
 
-use super::channel::EventChannel;
+use super::channel::{EventChannel, destroy_id};
 use super::event::Event;
 use super::id::{CmId, IDS, Inner};
 use super::parse::{EventType, RawEvent};
@@ -108,7 +108,7 @@ impl EventChannel {
     /// Takes the next event from the kernel.
     fn take(&self) -> Result<RawEvent, Refused> {
         let request = rdma_ucm_get_event { response: AlignedU64::default() };
-        let response: rdma_ucm_event_resp = self.inner.file.command(request)?;
+        let response: rdma_ucm_event_resp = self.inner.command(request)?;
         Ok(RawEvent::new(response))
     }
 
@@ -119,26 +119,15 @@ impl EventChannel {
             return self.deliver_request(raw);
         }
         let id = match raw.uid() {
-            // Old kernels report an established connection before the id's number has reached them;
-            // other events without number are those that the kernel should have dropped
-            // itself.
-            0 if raw.event_type() == EventType::Established => {
-                IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))?
-            }
-            0 => {
-                if let Some(id) = IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))
-                {
-                    id.acks.swallow();
-                }
-                return None;
-            }
+            0 => IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))?,
             uid => IDS.get(uid)?,
         };
-        if id.is_ending() {
-            id.acks.swallow();
-            return None;
-        }
-        let Some((event_type, status)) = id.react(raw) else {
+        // Without the program's number the kernel should not have sent an event; old ones do it for
+        // an established connection, before the number that ACCEPT brings has reached it.
+        let is_stray = raw.uid() == 0 && raw.event_type() != EventType::Established;
+        let seen = if is_stray || id.is_gone() { None } else { id.react(raw) };
+        // Asked again: another thread may have destroyed the id meanwhile.
+        let Some((event_type, status)) = seen.filter(|_| !id.is_gone()) else {
             id.acks.swallow();
             return None;
         };
@@ -155,24 +144,18 @@ impl EventChannel {
 
     /// The same for a request, which carries the listener's number and the new id's handle.
     fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
-        let listener = IDS.get(raw.uid()).filter(|id| !id.is_ending());
-        let Some(listener) = listener else {
+        let listener = IDS.get(raw.uid());
+        let Some(listener) = listener.as_ref().filter(|id| !id.is_gone()) else {
             // The listener went while the event was on its way, and took only the requests with it
-            // that were not reported.
-            let request = rdma_ucm_destroy_id {
-                response: AlignedU64::default(),
-                id: raw.handle(),
-                reserved: 0,
-            };
-            // Nobody is there who could do anything about a failure.
-            let _ = self.inner.file.command(request);
-            if let Some(ending) = IDS.get(raw.uid()) {
-                ending.acks.swallow();
+            // that were not reported. Nobody is there who could do anything about a failure.
+            let _ = self.inner.command(destroy_id(raw.handle()));
+            if let Some(gone) = listener {
+                gone.acks.swallow();
             }
             return None;
         };
         let data = raw.data(listener.service());
-        let inner = Inner::requested(&listener, Arc::clone(&self.inner), raw.handle(), &data);
+        let inner = Inner::requested(listener, Arc::clone(&self.inner), raw.handle(), &data);
         Some(Event {
             token: inner.token,
             request: Some(CmId::from_inner(inner)),
@@ -186,5 +169,5 @@ impl EventChannel {
 }
 
 fn failed(refused: Refused) -> Error {
-    refused.during("get an event from", "the event channel")
+    refused.during_wait("get an event from", "the event channel")
 }

@@ -126,12 +126,63 @@ impl Event {
             T::Unreachable => ErrorKind::Unreachable(status),
             T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
-            _ if status < 0 => ErrorKind::Os(-status),
+            _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
             other => ErrorKind::Invalid {
                 errno: Errno::EINVAL as i32,
-                reason: format!("{other} came instead").into(),
+                reason: format!("{other} with status {status} came").into(),
             },
         };
         Some(Error::new("wait for", format!("{wanted} on id {}", self.token), kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::acks::Acks;
+    use crate::registry::Registry;
+
+    fn event(event_type: EventType, status: i32) -> Event {
+        Event {
+            request: None,
+            event_type,
+            status,
+            token: Registry::<()>::new().reserve(),
+            listener: None,
+            data: EventData::None,
+            _unacknowledged: Arc::new(Acks::default()).hand_out(),
+        }
+    }
+
+    #[test]
+    fn what_was_wanted_is_no_failure() {
+        assert!(event(EventType::Established, 0).failure(EventType::Established).is_none());
+    }
+
+    #[test]
+    fn every_event_and_status_can_be_a_failure() {
+        for number in 0..30 {
+            for status in [i32::MIN, -4096, -110, -1, 0, 1, 28, i32::MAX] {
+                let event = event(number.into(), status);
+                let Some(error) = event.failure(EventType::RouteResolved) else { continue };
+                assert!(!error.to_string().is_empty());
+                let _ = error.errno();
+            }
+        }
+    }
+
+    #[test]
+    fn failures_are_what_a_program_branches_on() {
+        let kind = |event_type, status| {
+            let error = event(event_type, status).failure(EventType::Established);
+            error.expect("a failure").to_string()
+        };
+        assert!(kind(EventType::Rejected, 8).contains("nobody listens on the port"));
+        assert!(kind(EventType::Unreachable, -110).contains("unreachable"));
+        assert!(kind(EventType::AddrError, -110).ends_with("timed out"));
+        assert!(kind(EventType::AddrError, -19).ends_with("No such device (ENODEV)"));
+        assert!(kind(EventType::AddrResolved, 0).contains("RDMA_CM_EVENT_ADDR_RESOLVED"));
     }
 }

@@ -1,19 +1,17 @@
 //! Communication ids: their life, and everything before a connection.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use ucma_abi::{
-    Command, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, rdma_ucm_bind, rdma_ucm_create_id,
-    rdma_ucm_destroy_id, rdma_ucm_listen, rdma_ucm_query_addr, rdma_ucm_query_addr_resp,
-    rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
+    Command, RDMA_PS_TCP, rdma_ucm_bind, rdma_ucm_create_id, rdma_ucm_listen, rdma_ucm_query_addr,
+    rdma_ucm_query_addr_resp, rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
 };
-use verbs_abi::AlignedU64;
+use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
 
-use super::channel::{ChannelInner, EventChannel};
+use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::parse::{EventData, Service};
 use crate::acks::Acks;
 use crate::addr;
@@ -34,28 +32,19 @@ pub enum PortSpace {
     /// Reliable connections. `RDMA_PS_TCP`.
     #[doc(alias = "RDMA_PS_TCP")]
     Tcp,
-    /// Unreliable datagrams. `RDMA_PS_UDP`.
-    #[doc(alias = "RDMA_PS_UDP")]
-    Udp,
-    /// Unreliable datagrams that IP over InfiniBand understands. `RDMA_PS_IPOIB`.
-    #[doc(alias = "RDMA_PS_IPOIB")]
-    IpoIb,
 }
 
 impl PortSpace {
     fn number(self) -> u16 {
         match self {
             Self::Tcp => RDMA_PS_TCP,
-            Self::Udp => RDMA_PS_UDP,
-            Self::IpoIb => RDMA_PS_IPOIB,
         }
     }
 
-    /// The kernel's `ib_qp_type` that goes with the port space.
-    fn qp_type(self) -> u8 {
+    /// The queue pairs that go with the port space.
+    fn qp_type(self) -> ib_uverbs_qp_type {
         match self {
-            Self::Tcp => 2,
-            Self::Udp | Self::IpoIb => 4,
+            Self::Tcp => ib_uverbs_qp_type::IB_UVERBS_QPT_RC,
         }
     }
 
@@ -63,7 +52,6 @@ impl PortSpace {
     pub fn service(self) -> Service {
         match self {
             Self::Tcp => Service::Connected,
-            Self::Udp | Self::IpoIb => Service::Datagram,
         }
     }
 }
@@ -82,23 +70,28 @@ pub struct CmId {
 }
 
 /// What an id is to the library: found by token when an event comes.
-#[derive(Debug)]
 pub(super) struct Inner {
     pub(super) token: Token,
     /// The kernel's name of the id.
     pub(super) handle: u32,
     pub(super) port_space: PortSpace,
     pub(super) acks: Arc<Acks>,
-    /// The channel that owns the id now. Held for reading across each command: a command on any
-    /// other channel fails.
-    channel: RwLock<Arc<ChannelInner>>,
-    /// DESTROY_ID was sent or is about to be: no more events.
-    ending: AtomicBool,
+    /// Held for reading across each command and for writing while the id is destroyed: the kernel
+    /// gives a free handle to the next id at once, and a late command must not go to that.
+    home: RwLock<Home>,
     state: Mutex<State>,
 }
 
+/// Where the kernel's object is.
+struct Home {
+    /// The channel that owns the id: a command on any other fails.
+    channel: Arc<ChannelInner>,
+    /// It is destroyed.
+    gone: bool,
+}
+
 /// What changes in the life of an id.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     /// The device that the id is bound to, once somebody asked.
     pub(super) context: Option<Context>,
@@ -122,11 +115,11 @@ impl CmId {
     #[doc(alias = "rdma_create_id")]
     pub fn new(channel: &EventChannel, port_space: PortSpace) -> Result<Self> {
         let token = IDS.reserve();
-        let created = channel.inner.file.command(rdma_ucm_create_id {
+        let created = channel.inner.command(rdma_ucm_create_id {
             uid: token.get().into(),
             response: AlignedU64::default(),
             ps: port_space.number(),
-            qp_type: port_space.qp_type(),
+            qp_type: port_space.qp_type().0,
             reserved: [0; 5],
         });
         let handle = match created {
@@ -196,12 +189,13 @@ impl CmId {
     ) -> Result<()> {
         const OPERATION: &str = "resolve the address";
         let subject = || format!("{destination} for {}", self.inner);
-        let source = source.unwrap_or_else(|| addr::unspecified_like(&destination));
-        if source.is_ipv4() != destination.is_ipv4() {
+        if let Some(source) = source.filter(|source| source.is_ipv4() != destination.is_ipv4()) {
             let reason = format!("the source address {source} is of another family");
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
-        let (source, destination) = (addr::encode(&source), addr::encode(&destination));
+        // Without a source the kernel takes the interface that the destination's scope names.
+        let source = source.map_or(addr::NONE, |source| addr::encode(&source));
+        let destination = addr::encode(&destination);
         let request = rdma_ucm_resolve_addr {
             id: self.inner.handle,
             timeout_ms: milliseconds(timeout),
@@ -308,8 +302,7 @@ impl CmId {
             let error = Error::new(OPERATION, self.inner.to_string(), kind);
             return Err(DestroyError::new(self, error));
         }
-        self.inner.ending.store(true, Ordering::Release);
-        match self.inner.send_destroy() {
+        match self.inner.end() {
             Ok(reported) => {
                 self.inner.state().qp = None;
                 self.inner.acks.wait(reported);
@@ -317,7 +310,6 @@ impl CmId {
                 Ok(())
             }
             Err(refused) => {
-                self.inner.ending.store(false, Ordering::Release);
                 let error = refused.during(OPERATION, self.inner.to_string());
                 Err(DestroyError::new(self, error))
             }
@@ -327,16 +319,14 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        if !self.inner.channel().file.belongs_here() {
+        let channel = self.inner.channel();
+        if self.inner.is_gone() || !channel.file.belongs_here() {
             return;
         }
-        if !self.inner.ending.swap(true, Ordering::AcqRel) {
-            IDS.remove(self.inner.token);
-            // The kernel can refuse only an id that it does not have, and then there is nothing
-            // left to destroy.
-            let _ = self.inner.send_destroy();
+        IDS.remove(self.inner.token);
+        if let Err(Refused::WrongProcess(_)) = self.inner.end() {
+            channel.abandon(self.inner.handle);
         }
-        // Events that are still out hold what is inside; the queue pair does not wait for them.
         self.inner.state().qp = None;
     }
 }
@@ -354,8 +344,7 @@ impl Inner {
             handle,
             port_space,
             acks: Arc::default(),
-            channel: RwLock::new(channel),
-            ending: AtomicBool::new(false),
+            home: RwLock::new(Home { channel, gone: false }),
             state: Mutex::new(state),
         });
         IDS.set(token, &inner);
@@ -381,9 +370,9 @@ impl Inner {
         self.port_space.service()
     }
 
-    /// Whether no more events should reach the program.
-    pub(super) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Acquire)
+    /// Whether the kernel's object is destroyed. The program gets no more events then.
+    pub(super) fn is_gone(&self) -> bool {
+        self.home().gone
     }
 
     /// Whether `channel` owns the id.
@@ -395,14 +384,19 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn home(&self) -> RwLockReadGuard<'_, Home> {
+        self.home.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn channel(&self) -> Arc<ChannelInner> {
-        Arc::clone(&self.channel.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.home().channel)
     }
 
     /// Sends a command to the channel that owns the id.
     pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
-        let channel = self.channel.read().unwrap_or_else(PoisonError::into_inner);
-        channel.file.command(request)
+        let home = self.home();
+        // What the kernel would say.
+        if home.gone { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.command(request) }
     }
 
     /// The same, for `operation` on `subject`.
@@ -421,11 +415,12 @@ impl Inner {
         })
     }
 
-    /// The kernel's count of the events that it reported for the id.
-    fn send_destroy(&self) -> Result<u32, Refused> {
-        let request =
-            rdma_ucm_destroy_id { response: AlignedU64::default(), id: self.handle, reserved: 0 };
-        self.send(request).map(|response| response.events_reported)
+    /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
+    fn end(&self) -> Result<u32, Refused> {
+        let mut home = self.home.write().unwrap_or_else(PoisonError::into_inner);
+        let response = home.channel.command(destroy_id(self.handle))?;
+        home.gone = true;
+        Ok(response.events_reported)
     }
 
     fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
@@ -448,6 +443,16 @@ impl Inner {
         let context = Context::shared(guid, answer.ibdev_index)?;
         state.context = Some(context.clone());
         Ok(context)
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Id")
+            .field("token", &self.token)
+            .field("handle", &self.handle)
+            .field("port_space", &self.port_space)
+            .finish_non_exhaustive()
     }
 }
 

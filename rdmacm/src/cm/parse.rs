@@ -75,7 +75,8 @@ event_types! {
     Established = RDMA_CM_EVENT_ESTABLISHED;
     /// The connection is over.
     Disconnected = RDMA_CM_EVENT_DISCONNECTED;
-    /// The device of the id was removed: only destroying the id is left.
+    /// The device of the id was removed: only destroying the id is left. The removal itself waits,
+    /// in the kernel, until the device's context and all that was made in it are dropped too.
     DeviceRemoval = RDMA_CM_EVENT_DEVICE_REMOVAL;
     /// The multicast group is joined.
     MulticastJoin = RDMA_CM_EVENT_MULTICAST_JOIN;
@@ -190,21 +191,14 @@ impl RawEvent {
         use EventType as T;
         match (self.event_type(), service) {
             (T::User | T::Internal, _) => EventData::Argument(self.response.arg()),
+            (T::MulticastJoin, _) | (T::ConnectRequest | T::Established, Service::Datagram) => {
+                EventData::Datagram(self.datagram())
+            }
             (
-                T::AddrResolved
-                | T::AddrError
-                | T::RouteResolved
-                | T::RouteError
-                | T::AddrinfoResolved
-                | T::AddrinfoError
-                | T::AddrChange
-                | T::DeviceRemoval
-                | T::TimewaitExit
-                | T::MulticastError,
-                _,
-            ) => EventData::None,
-            (T::MulticastJoin, _) | (_, Service::Datagram) => EventData::Datagram(self.datagram()),
-            (_, Service::Connected) => EventData::Connection(self.connection()),
+                T::ConnectRequest | T::ConnectResponse | T::Established | T::Rejected,
+                Service::Connected,
+            ) => EventData::Connection(self.connection()),
+            _ => EventData::None,
         }
     }
 

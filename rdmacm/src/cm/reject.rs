@@ -52,7 +52,7 @@ pub struct Rejection {
     /// Why.
     pub reason: RejectReason,
     /// Private data of the peer's program, zero-padded to the transport's fixed length on
-    /// InfiniBand and RoCE (148 bytes). Empty where the peer's kernel rejected.
+    /// InfiniBand and RoCE (148 bytes). All zero where the peer's kernel rejected.
     pub private_data: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ use verbs_abi::{
     ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
-use crate::device::{Device, DriverId};
+use crate::device::{Chardev, Device, DriverId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
@@ -39,7 +39,7 @@ pub(crate) enum Provider {
     Unknown,
 }
 
-/// Why a request was not posted. Nothing of it was.
+/// Why a post failed. Nothing is posted, but for [`Refused`](PostError::Refused).
 #[derive(Debug)]
 pub(crate) enum PostError {
     /// The queue holds this many already.
@@ -48,16 +48,18 @@ pub(crate) enum PostError {
     Invalid(Cow<'static, str>),
     /// What the kernel shares is out of order.
     Malformed(&'static str),
-    /// The doorbell was refused.
+    /// The doorbell was refused: the request stands in the ring, and the device may come to it later.
     Refused(Refused),
 }
 
 impl Provider {
-    /// The provider of `device`.
+    /// The provider of `device`, if its driver has the ABI version that is spoken here.
     pub(crate) fn of(device: &Device) -> Self {
+        let version = device.uverbs().and_then(Chardev::abi_version);
+        let speaks = |known: u32| version.is_none_or(|version| version == known);
         match device.driver() {
-            Some(DriverId::RDMA_DRIVER_RXE) => Self::Rxe,
-            Some(DriverId::RDMA_DRIVER_SIW) => Self::Siw,
+            Some(DriverId::RDMA_DRIVER_RXE) if speaks(2) => Self::Rxe,
+            Some(DriverId::RDMA_DRIVER_SIW) if speaks(1) => Self::Siw,
             _ => Self::Unknown,
         }
     }
@@ -75,7 +77,12 @@ impl Provider {
     }
 
     /// Registers memory.
-    pub(crate) fn register_memory(
+    ///
+    /// # Safety
+    ///
+    /// That of [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), for the range of
+    /// addresses in `request`.
+    pub(crate) unsafe fn register_memory(
         self,
         context: &Context,
         request: ib_uverbs_reg_mr,
@@ -123,8 +130,10 @@ impl Provider {
 #[cold]
 fn unsupported(operation: &'static str, context: &Context) -> Error {
     let device = context.device();
-    let driver = device.driver().map_or_else(|| "unknown".to_owned(), |driver| driver.to_string());
-    let what = format!("the rings of driver {driver}");
+    let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
+    let version = device.uverbs().and_then(Chardev::abi_version);
+    let version = version.map_or_else(String::new, |version| format!(", ABI version {version}"));
+    let what = format!("the rings of {driver}{version}");
     Error::new(operation, format!("on {}", device.name()), ErrorKind::Unsupported(what.into()))
 }
 

@@ -31,10 +31,21 @@ impl Refused {
     ) -> Error {
         let kind = match self {
             Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
-            Self::Os(Errno::EAGAIN) => ErrorKind::WouldBlock,
             Self::Os(errno) => ErrorKind::Os(errno as i32),
         };
         Error::new(operation, subject, kind)
+    }
+
+    /// The same for a call that returns EAGAIN where it would have to wait.
+    pub(crate) fn during_wait(
+        self,
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+    ) -> Error {
+        match self {
+            Self::Os(Errno::EAGAIN) => Error::new(operation, subject, ErrorKind::WouldBlock),
+            other => other.during(operation, subject),
+        }
     }
 }
 

@@ -20,7 +20,8 @@ pub(crate) fn open_node(
     let fd = open(path, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(|errno| {
         let remedy = match errno {
             Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => missing,
-            Errno::EACCES | Errno::EPERM => "give the user read and write permission on the node",
+            Errno::EACCES => "give the user read and write permission on the node",
+            Errno::EPERM => "a device cgroup or another network namespace keeps the device",
             _ => return Error::os(OPERATION, path.to_owned(), errno),
         };
         let kind = ErrorKind::Remedy { errno: errno as i32, remedy };

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::command::Refused;
+use crate::error::WrongProcess;
+
 /// A process, as distinct from the ones that it forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u64);
@@ -81,6 +84,15 @@ impl Process {
     #[inline]
     pub(crate) fn is_current(self) -> bool {
         self == Self::current()
+    }
+
+    /// Refuses what a forked child must not do with its parent's objects.
+    #[inline]
+    pub(crate) fn check(self) -> Result<(), Refused> {
+        match self.is_current() {
+            true => Ok(()),
+            false => Err(Refused::WrongProcess(WrongProcess::Forked)),
+        }
     }
 
     /// Gives the running process a number that none of its ancestors had.

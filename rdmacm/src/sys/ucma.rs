@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Requests are built here, and the addresses in them are those of responses and data that live
-//! until the write returns.
+//! The addresses in requests are put in here, and are those of responses that live until the write
+//! returns.
 #![expect(unsafe_code, reason = "issues commands")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::command::{self, Frame, Refused};
 use super::node::open_node;
 use super::process::Process;
 use crate::device;
-use crate::error::{Result, WrongProcess};
+use crate::error::Result;
 
 const PATH: &str = "/dev/infiniband/rdma_cm";
 
@@ -49,50 +49,30 @@ impl UcmaFile {
     /// Refuses what a forked child must not do with its parent's file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Refused> {
-        match self.belongs_here() {
-            true => Ok(()),
-            false => Err(Refused::WrongProcess(WrongProcess::Forked)),
-        }
+        self.process.check()
     }
 
     /// Sends `request` and returns the kernel's response, whose fields past what an older kernel
     /// stores are zero.
-    pub(crate) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+    pub(crate) fn command<C: Command>(&self, mut request: C) -> Result<C::Response, Refused> {
         const { assert!(size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>() <= Frame::CAPACITY) };
-        let mut response = C::Response::new_zeroed();
-        // SAFETY: the response is a live local of the size that the header will give, and it is
-        // sealed to its request.
-        unsafe { self.command_with(request, &mut response) }?;
-        Ok(response)
-    }
-
-    /// Sends `request` and has the response stored in `response`.
-    ///
-    /// # Safety
-    ///
-    /// Every address in `request` other than that of the response must be valid for what the kernel
-    /// does with it.
-    pub(crate) unsafe fn command_with<C: Command, R: IntoBytes>(
-        &self,
-        mut request: C,
-        response: &mut R,
-    ) -> Result<(), Refused> {
         self.check_process()?;
+        let mut response = C::Response::new_zeroed();
         if let Some(address) = request.response_mut() {
-            *address = u64::try_from(ptr::from_mut(response).expose_provenance())
+            *address = u64::try_from(ptr::from_mut(&mut response).expose_provenance())
                 .expect("an address has at most 64 bits")
                 .into();
         }
         let header = rdma_ucm_cmd_hdr {
             cmd: C::NUMBER,
             r#in: u16::try_from(size_of::<C>()).expect("requests are short"),
-            out: u16::try_from(size_of::<R>()).expect("responses are short"),
+            out: u16::try_from(size_of::<C::Response>()).expect("responses are short"),
         };
         let frame = Frame::new(&[header.as_bytes(), request.as_bytes()]);
-        // SAFETY: the only address that this function puts in is that of `response`, which is
-        // exclusively borrowed, live until the end of the call and as long as the header
-        // says; the caller answers for any other.
-        unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }
+        // SAFETY: the address in the command is that of `response`, a live local as long as the
+        // header says. (SET_OPTION, the one command with another address, is not sent.)
+        unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }?;
+        Ok(response)
     }
 }
 

@@ -57,10 +57,7 @@ impl UverbsFile {
     /// Refuses what a forked child must not do with its parent's file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Refused> {
-        match self.belongs_here() {
-            true => Ok(()),
-            false => Err(Refused::WrongProcess(WrongProcess::Forked)),
-        }
+        self.process.check()
     }
 
     /// Sends `request`, which has no part for the driver.
@@ -100,7 +97,10 @@ impl UverbsFile {
         // as the headers say.
         let written = unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) };
         match written {
-            Err(refused @ Refused::WrongProcess(WrongProcess::Credentials)) => {
+            // The ioctl must name the driver.
+            Err(refused @ Refused::WrongProcess(WrongProcess::Credentials))
+                if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
+            {
                 let parts = [request.as_bytes(), driver_request.as_bytes()];
                 let lengths = [size_of::<C::Response>(), size_of::<O>()];
                 // SAFETY: `address` is that of `words`, a live local at least as long as the two

@@ -106,7 +106,8 @@ struct Inner {
 impl CompletionQueue {
     /// Makes a completion queue for at least `capacity` completions, whose events go to `channel`.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_CQ`.
+    /// `IB_USER_VERBS_CMD_CREATE_CQ`. It must have room for all requests that may complete before
+    /// it is polled: a completion for which there is none is lost, and the queue broken.
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ impl CompletionQueue {
         channel: Option<&CompletionChannel>,
     ) -> Result<Self> {
         if channel.is_some_and(|channel| channel.inner.context != *context) {
-            let reason = "the completion channel is of another device";
+            let reason = "the completion channel is of another context";
             return Err(Error::invalid("create", "a completion queue", reason));
         }
         let token = CQS.reserve();
@@ -213,8 +214,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the queue has no channel or `into` no place; EINTR, with
-    /// nothing lost; those of [`poll`](Self::poll) and
+    /// [`ErrorKind::Invalid`] where the queue has no channel or `into` no place;
+    /// [`ErrorKind::WouldBlock`] on a non-blocking channel; EINTR, with nothing lost; those of [`poll`](Self::poll) and
     /// [`request_notify`](Self::request_notify).
     #[doc(alias = "rdma_get_send_comp")]
     #[doc(alias = "rdma_get_recv_comp")]
@@ -371,7 +372,7 @@ impl CompletionChannel {
                 .map_err(|refused| context.refused(OPERATION, CHANNEL, refused))?;
             let mut event = ib_uverbs_comp_event_desc::new_zeroed();
             let length = nix::unistd::read(&self.inner.fd, event.as_mut_bytes())
-                .map_err(|errno| context.refused(OPERATION, CHANNEL, Refused::Os(errno)))?;
+                .map_err(|errno| Refused::Os(errno).during_wait(OPERATION, CHANNEL))?;
             if length != size_of_val(&event) {
                 let what = format!("{length} bytes where an event has {}", size_of_val(&event));
                 return Err(Error::malformed(OPERATION, CHANNEL, what));

@@ -1,6 +1,6 @@
 //! Opened devices.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use nix::errno::Errno;
@@ -29,7 +29,8 @@ pub struct Context {
 #[derive(Debug)]
 struct Inner {
     file: UverbsFile,
-    async_events: OwnedFd,
+    /// Kept open: the kernel ends the context's events with it.
+    _async_events: OwnedFd,
     device: Device,
     provider: Provider,
     depths: OnceLock<DepthLimits>,
@@ -56,7 +57,7 @@ impl Context {
     /// # Errors
     ///
     /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
-    /// to the user; ENODEV where the device went; EINVAL where a driver that this crate does not know
+    /// to the user; EIO or ENXIO where the device went; EINVAL where a driver that this crate does not know
     /// asks for more than the plain command.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
@@ -74,7 +75,9 @@ impl Context {
             provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
         let device = device.clone();
         let depths = OnceLock::new();
-        Ok(Self { inner: Arc::new(Inner { file, async_events, device, provider, depths }) })
+        Ok(Self {
+            inner: Arc::new(Inner { file, _async_events: async_events, device, provider, depths }),
+        })
     }
 
     /// The context that the process's ids of a device share: opened by the first, closed by the
@@ -209,11 +212,6 @@ impl Context {
             }
             refused => refused.during(operation, subject),
         }
-    }
-
-    /// The descriptor of the context's asynchronous events.
-    pub fn async_fd(&self) -> BorrowedFd<'_> {
-        self.inner.async_events.as_fd()
     }
 }
 

@@ -3,9 +3,9 @@
 //! # Safety
 //!
 //! A device, and through it a peer, writes to registered memory behind the compiler's back. A
-//! region that owns its memory never makes a reference to it: safe access copies by raw pointers,
-//! and a slice is had only through an `unsafe` method whose caller vouches that nothing writes. The
-//! memory is unmapped only after the kernel has taken the registration back.
+//! region that owns its memory never makes a reference to it: access is by copying through raw
+//! pointers. Memory of the program's is not accessed here at all. Owned memory is unmapped only
+//! after the kernel has taken the registration back.
 #![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
 
 use std::mem::ManuallyDrop;
@@ -60,7 +60,9 @@ impl MemoryRegion {
         let memory = Mapping::private(length)
             .map_err(|errno| Error::os("map", format!("{length} bytes of memory"), errno))?;
         let start = memory.start();
-        let registered = register(pd, start, length, access)?;
+        // SAFETY: the memory is mapped readable and writable, and stays so until the region is
+        // dropped; nobody has a reference to it, now or later.
+        let registered = unsafe { register(pd, start, length, access) }?;
         Ok(Self::new(pd, registered, start, length, Some(memory)))
     }
 
@@ -85,7 +87,8 @@ impl MemoryRegion {
         length: usize,
         access: AccessFlags,
     ) -> Result<Self> {
-        let registered = register(pd, start, length, access)?;
+        // SAFETY: the caller's contract is the callee's.
+        let registered = unsafe { register(pd, start, length, access) }?;
         Ok(Self::new(pd, registered, start, length, None))
     }
 
@@ -170,41 +173,51 @@ impl MemoryRegion {
         Ok(Sge { addr: (self.addr() + offset).into(), length, lkey: self.lkey })
     }
 
-    /// Copies bytes out of the region, from `offset` on.
+    /// Copies bytes out of a region that owns its memory, from `offset` on.
     ///
     /// What a device writes meanwhile arrives in part or not at all.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
+    /// or the memory is the program's own.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.check("read", offset, into.len())?;
-        // SAFETY: `offset` is within the region, as was checked.
-        let from = unsafe { self.start.add(offset) };
-        // SAFETY: `from` is valid for reads of `into.len()` bytes: they are within the region, as
+        let memory = self.owned("read", offset, into.len())?;
+        // SAFETY: `offset` is within the mapping, as was checked.
+        let from = unsafe { memory.start().add(offset) };
+        // SAFETY: `from` is valid for reads of `into.len()` bytes: they are within the mapping, as
         // was checked, which is readable while `self` lives; `into` is valid for writes by
-        // being a slice; bytes have no alignment; and the two do not overlap, as the region
-        // is never lent out as a slice to safe code.
+        // being a slice; bytes have no alignment; and the two do not overlap, as no reference
+        // to the mapping is ever made.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
-    /// Copies bytes into the region, from `offset` on.
+    /// Copies bytes into a region that owns its memory, from `offset` on.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
+    /// or the memory is the program's own.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
-        self.check("write", offset, from.len())?;
-        // SAFETY: `offset` is within the region, as was checked.
-        let into = unsafe { self.start.add(offset) };
-        // SAFETY: `into` is valid for writes of `from.len()` bytes: they are within the region, as
+        let memory = self.owned("write", offset, from.len())?;
+        // SAFETY: `offset` is within the mapping, as was checked.
+        let into = unsafe { memory.start().add(offset) };
+        // SAFETY: `into` is valid for writes of `from.len()` bytes: they are within the mapping, as
         // was checked, which is writable while `self` lives, and no other thread copies
-        // meanwhile, by `&mut self`; `from` is valid for reads by being a slice; bytes have
-        // no alignment; and the two do not overlap, as the region is never lent out as a slice to
-        // safe code.
+        // meanwhile, by `&mut self`; `from` is valid for reads by being a slice; bytes have no
+        // alignment; and the two do not overlap, as no reference to the mapping is ever made.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
         Ok(())
+    }
+
+    /// The memory that the region owns, if it has `length` bytes at `offset`.
+    fn owned(&self, operation: &'static str, offset: usize, length: usize) -> Result<&Mapping> {
+        self.check(operation, offset, length)?;
+        self.memory.as_ref().ok_or_else(|| {
+            let reason = "the memory is the program's own, to be accessed by its own means";
+            Error::invalid(operation, "a memory region", reason)
+        })
     }
 
     fn check(&self, operation: &'static str, offset: usize, length: usize) -> Result<()> {
@@ -226,7 +239,11 @@ impl MemoryRegion {
 }
 
 /// Registers a range of addresses, under those very addresses.
-fn register(
+///
+/// # Safety
+///
+/// That of [`MemoryRegion::register`].
+unsafe fn register(
     pd: &ProtectionDomain,
     start: NonNull<u8>,
     length: usize,
@@ -244,7 +261,8 @@ fn register(
         pd_handle: pd.handle(),
         access_flags: access,
     };
-    pd.context().provider().register_memory(pd.context(), request)
+    // SAFETY: the request's range is that of the arguments, for which the caller answers.
+    unsafe { pd.context().provider().register_memory(pd.context(), request) }
 }
 
 impl Drop for MemoryRegion {

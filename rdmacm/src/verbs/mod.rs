@@ -3,7 +3,8 @@
 //!
 //! Objects are handles: a clone is the same kernel object, children hold their parents, and the
 //! kernel's object is destroyed when the last handle goes, so no order of drops is wrong. After a
-//! fork they belong to the parent: every call of the child fails, and drops there do nothing.
+//! fork they belong to the parent: in the child every call that would reach the kernel or a ring
+//! fails, and drops do nothing.
 
 mod completion;
 mod context;

@@ -110,7 +110,7 @@ impl QueuePair {
         let context = pd.context();
         for cq in [init.send_cq, init.recv_cq] {
             if cq.context() != context {
-                let reason = "a completion queue is of another device";
+                let reason = "a completion queue is of another context";
                 return Err(Error::invalid("create", "a queue pair", reason));
             }
         }
@@ -198,8 +198,11 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold, or
-    /// in a state before RTS. Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
+    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
+    /// the queue pair does not hold, or in a state before RTS; [`ErrorKind::WrongProcess`] after a
+    /// fork. Nothing is posted then. Any other error is that of the doorbell (ENOMEM from the
+    /// kernel, [`ErrorKind::DeviceGone`]): the request stands in the queue and may be carried out
+    /// with the next one, so that the obligations above hold.
     #[doc(alias = "ibv_post_send")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a send to";
@@ -228,7 +231,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// ENOMEM where the queue is full; EINVAL for a request that the queue pair does not hold.
+    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
+    /// the queue pair does not hold.
     /// Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "ibv_post_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {

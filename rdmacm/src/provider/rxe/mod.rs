@@ -36,7 +36,7 @@ pub(super) fn create_cq(
     const WHAT: &str = "a completion queue";
     let (response, driver): (_, rxe_create_cq_resp) =
         context.driver_command("create", WHAT, request, &())?;
-    match Queue::map(context.file(), &driver.mi) {
+    match Queue::map(context.file(), &driver.mi, size_of::<Completion>()) {
         Ok(queue) => Ok((response, CompletionRing { queue })),
         Err(errno) => {
             let request = ib_uverbs_destroy_cq {
@@ -57,8 +57,12 @@ pub(super) fn create_qp(
     const WHAT: &str = "a queue pair";
     let (response, driver): (_, rxe_create_qp_resp) =
         context.driver_command("create", WHAT, request, &())?;
-    let rings = Queue::map(context.file(), &driver.sq_mi)
-        .and_then(|send| Ok((send, Queue::map(context.file(), &driver.rq_mi)?)));
+    let pieces = |count: u32| (count as usize).saturating_mul(size_of::<Sge>());
+    let sent = pieces(response.max_send_sge).max(response.max_inline_data as usize);
+    let send_element = SEND_PAYLOAD.saturating_add(sent);
+    let receive_element = RECEIVE_PAYLOAD.saturating_add(pieces(response.max_recv_sge));
+    let rings = Queue::map(context.file(), &driver.sq_mi, send_element)
+        .and_then(|send| Ok((send, Queue::map(context.file(), &driver.rq_mi, receive_element)?)));
     let (send, receive) = match rings {
         Ok(rings) => rings,
         Err(errno) => {
@@ -101,7 +105,12 @@ impl CompletionRing {
     #[inline]
     pub(super) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
         for (count, completion) in into.iter_mut().enumerate() {
-            let Some(slot) = self.queue.filled_slot()? else { return Ok(count) };
+            let slot = match self.queue.filled_slot() {
+                Ok(Some(slot)) => slot,
+                // What was taken before is the caller's; the next poll fails again.
+                Err(broken) if count == 0 => return Err(broken),
+                Ok(None) | Err(_) => return Ok(count),
+            };
             slot.read(completion.0.as_mut_bytes());
             slot.pass_on();
         }

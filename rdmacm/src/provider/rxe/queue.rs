@@ -58,11 +58,13 @@ impl Side {
 pub(super) const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
 
 impl Queue {
-    /// Maps the ring that `info`, from a response of the driver, tells of. It can be mapped once.
-    pub(super) fn map(file: &UverbsFile, info: &mminfo) -> Result<Self, Errno> {
+    /// Maps the ring that `info`, from a response of the driver, tells of, and whose slots must have
+    /// at least `least` bytes. It can be mapped once.
+    pub(super) fn map(file: &UverbsFile, info: &mminfo, least: usize) -> Result<Self, Errno> {
         let length = usize::try_from(info.size).map_err(|_| Errno::EOVERFLOW)?;
         let mapping = Mapping::shared(file, info.offset.get(), length)?;
-        Self::over(mapping).ok_or(Errno::EPROTO)
+        let queue = Self::over(mapping).filter(|queue| queue.element_size() >= least);
+        queue.ok_or(Errno::EPROTO)
     }
 
     /// The ring in `mapping`, if its geometry holds together.

@@ -20,6 +20,9 @@ use crate::vm::{self, Guest};
 const PACKAGE: &str = "tests";
 const HEADERS: &str = "headers";
 
+/// The program that the peers' tests set against the C ones; `RDMACM_TEST_RDMATOOLS` says where it is.
+const TOOLS: &str = "rdmatools";
+
 /// What the tests run besides the project's own programs: the C peers, the C compiler, tools.
 const PACKAGES: [&str; 8] = [
     "gcc",
@@ -144,6 +147,9 @@ fn build() -> Result<Vec<Artifact>> {
     if !status.success() {
         return Err(Error::new("cannot build the tests: cargo says why above"));
     }
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--quiet", "--workspace", "--bin", TOOLS]);
+    host::run(&mut cargo, "build the tools that the tests run")?;
     let manifest = directory().join("Cargo.toml");
     let manifest = manifest
         .to_str()
@@ -183,7 +189,9 @@ fn on_bed(selection: &Selection, guests: &[Guest], artifact: &Artifact, tests: &
     for guest in guests {
         let name = format!("{} on Linux {}", artifact.target, guest.kernel.name());
         progress(&format!("== {name}"));
-        let mut command = vec![OsString::from(&artifact.program)];
+        let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
+        tools.push(host::build_directory().join("debug").join(TOOLS));
+        let mut command = vec![OsString::from("env"), tools, OsString::from(&artifact.program)];
         command.extend(arguments(selection).map(OsString::from));
         tests.add_program(&name, Some(listed), in_guest(guest, &command));
     }

@@ -1,0 +1,233 @@
+//! Measures what a connection costs with this library and with the C one, in the machine that it
+//! runs in: `bench-driver DIRECTORY STATIC_DIRECTORY`, with the directories of our programs, linked
+//! dynamically and statically.
+//!
+//! Each program of ours does what a C program does, step by step, and talks to the same C server.
+//! What varies is measured in rounds, in which ours and the C program run by turns.
+
+mod peer;
+mod run;
+mod table;
+mod trace;
+
+use std::env;
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rdmacm::device::{self, Device};
+
+use crate::peer::Peer;
+use crate::run::Program;
+use crate::table::{Row, Table};
+use crate::trace::Counts;
+
+const DEVICE: &str = "rxe0";
+const ADDRESS: &str = "10.0.0.1";
+const PORT: &str = "7471";
+
+/// How often a trace is taken, of which the median counts.
+const TRACES: usize = 3;
+/// How often a client's run is timed.
+const CLIENT_ROUNDS: usize = 25;
+/// How often a client is asked for its memory.
+const MEMORY_ROUNDS: usize = 5;
+/// How often a run with many connections is timed.
+const MANY_ROUNDS: usize = 15;
+
+/// Connections of one run whose commands are counted.
+const COUNTED: u32 = 50;
+/// Connections of one run whose time is taken.
+const TIMED: u32 = 200;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let usage = "usage: bench-driver directory static_directory";
+    let mut arguments = env::args_os().skip(1).map(PathBuf::from);
+    let linked_dynamically = arguments.next().ok_or(usage)?;
+    let linked_statically = arguments.next().ok_or(usage)?;
+    let devices = device::list()?;
+    let device = devices.iter().find(|device| device.name() == DEVICE);
+    let device = device.ok_or_else(|| format!("there is no device {DEVICE}"))?;
+
+    let mut rows = client(device, [&linked_dynamically, &linked_statically])?;
+    rows.push(commands(device, &linked_dynamically)?);
+    rows.extend(connections(device, &linked_dynamically)?);
+    Ok(write!(io::stdout(), "{}", Table(&rows))?)
+}
+
+/// One run of a client that connects, sends a message and receives one: ours as cargo links it and
+/// linked statically.
+fn client(device: &Device, directories: [&Path; 2]) -> Result<Vec<Row>, Box<dyn Error>> {
+    let [ours, ours_static] =
+        directories.map(|path| ours(path, "bench-rdma-client").args([ADDRESS, PORT]));
+    let c = Program::new("rdma_client").args(["-s", ADDRESS, "-p", PORT]);
+    let server = Program::new("rdma_server").args(["-s", ADDRESS, "-p", PORT]);
+    let programs = [&ours, &ours_static, &c];
+    let names = |name: &str| [name.to_owned(), format!("{name}, static")];
+
+    progress("system calls of a client run");
+    let traces = programs.map(|program| median_trace(|| traced(device, &server, program)));
+    let [ours, ours_static, c] = traces;
+    let (ours, c) = ([ours?, ours_static?], c?);
+    let calls = |name: &str, of: fn(Counts) -> u32| {
+        let rows = names(name).into_iter().zip(ours);
+        rows.map(move |(name, ours)| Row::exact(name, "", of(ours).into(), of(c).into()))
+    };
+    let all = calls("system calls of a client run", |calls| calls.all);
+    let mut rows: Vec<Row> = all.map(|row| row.goal(0.25)).collect();
+    rows.extend(calls("system calls after opening rdma_cm", |calls| calls.after_open));
+
+    for (name, unit, count, measure) in [
+        ("time of a client run", "ms", CLIENT_ROUNDS, run::milliseconds as Measure),
+        ("peak memory of a client run", "kB", MEMORY_ROUNDS, run::peak_kilobytes),
+    ] {
+        progress(&format!("{name}: {count} rounds of three programs"));
+        let rounds =
+            by_turns(count, programs, |program| served(device, &server, || measure(program)))?;
+        for (place, name) in names(name).into_iter().enumerate() {
+            let pairs = rounds.iter().map(|round| [round[place], round[2]]);
+            rows.push(Row::of_pairs(name, unit, pairs));
+        }
+    }
+    Ok(rows)
+}
+
+/// The commands that a connection takes.
+fn commands(device: &Device, directory: &Path) -> Result<Row, Box<dyn Error>> {
+    let count = COUNTED.to_string();
+    let options = ["-p", PORT, "-c", &count, "-C", "0"];
+    let c = Program::new("ucmatose").args(["-s", ADDRESS]).args(options);
+    let server = Program::new("ucmatose").args(["-b", ADDRESS]).args(options);
+    let ours = ours(directory, "bench-ucmatose").args([ADDRESS, PORT, &count]);
+    let name = format!("commands per connection of {COUNTED}");
+    progress(&name);
+    let traces = [&ours, &c].map(|program| median_trace(|| traced(device, &server, program)));
+    let [ours, c] = traces;
+    let each = |calls: Counts| f64::from(calls.commands) / f64::from(COUNTED);
+    Ok(Row::exact(name, "", each(ours?), each(c?)).goal(1.0))
+}
+
+/// The time that each step takes with many connections at once, and all steps together.
+fn connections(device: &Device, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+    let count = TIMED.to_string();
+    let c = Program::new("cmtime").args(["-s", ADDRESS, "-p", PORT, "-c", &count]);
+    let server = Program::new("cmtime").args(["-b", ADDRESS, "-p", PORT]);
+    let ours = ours(directory, "bench-cmtime").args([ADDRESS, PORT, &count]);
+    let name = format!("time per connection of {TIMED}");
+    progress(&format!("{name}: {MANY_ROUNDS} rounds of two programs"));
+    let rounds = by_turns(MANY_ROUNDS, [&ours, &c], |program| {
+        // One for each run: it makes every queue pair on the queues of its first connection, which
+        // go with that one. It does not end by itself.
+        let _server = Peer::start(device, &server)?;
+        steps(&run::output(program)?)
+    })?;
+    let pairs = |of: fn(&Steps) -> f64| rounds.iter().map(move |[ours, c]| [of(ours), of(c)]);
+    let total = pairs(|steps| steps.iter().sum());
+    let mut rows = vec![Row::of_pairs(name, "us", total).goal(1.0)];
+    for (place, name) in STEPS.iter().enumerate() {
+        let pairs = rounds.iter().map(|[ours, c]| [ours[place], c[place]]);
+        rows.push(Row::of_pairs(format!("  {name}"), "us", pairs));
+    }
+    Ok(rows)
+}
+
+fn ours(directory: &Path, name: &str) -> Program {
+    Program::new(directory.join(name))
+}
+
+/// Runs a client against a server of its own.
+fn served<T>(
+    device: &Device,
+    server: &Program,
+    run: impl FnOnce() -> Result<T, Box<dyn Error>>,
+) -> Result<T, Box<dyn Error>> {
+    let server = Peer::start(device, server)?;
+    let result = run()?;
+    server.finish()?;
+    Ok(result)
+}
+
+fn traced(device: &Device, server: &Program, program: &Program) -> Result<Counts, Box<dyn Error>> {
+    served(device, server, || trace::count(program))
+}
+
+/// What is measured of one run of a program.
+type Measure = fn(&Program) -> Result<f64, Box<dyn Error>>;
+
+/// Measures programs by turns. Each round begins with another one.
+fn by_turns<T: Copy, const N: usize>(
+    count: usize,
+    programs: [&Program; N],
+    measure: impl Fn(&Program) -> Result<T, Box<dyn Error>>,
+) -> Result<Vec<[T; N]>, Box<dyn Error>> {
+    let round = |number: usize| {
+        let mut measured = [None; N];
+        for turn in 0..N {
+            let place = (number + turn) % N;
+            measured[place] = Some(measure(programs[place])?);
+        }
+        Ok(measured.map(|value| value.expect("every place had its turn")))
+    };
+    (0..count).map(round).collect()
+}
+
+fn median_trace(
+    mut take: impl FnMut() -> Result<Counts, Box<dyn Error>>,
+) -> Result<Counts, Box<dyn Error>> {
+    let mut traces = (0..TRACES).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
+    traces.sort_by_key(|counts| counts.all);
+    Ok(traces[TRACES / 2])
+}
+
+/// Says what is being done, on standard error: standard output belongs to results.
+fn progress(text: &str) {
+    eprintln!("bench: {text}");
+}
+
+/// The steps of cmtime.
+const STEPS: [&str; 7] =
+    ["create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"];
+
+/// What each step took per connection, in microseconds.
+type Steps = [f64; STEPS.len()];
+
+/// Reads the table of cmtime: `resolve addr :  13.0  5.7  67.0  65.1`, of which the last number is
+/// the time per connection.
+fn steps(table: &str) -> Result<Steps, Box<dyn Error>> {
+    let mut steps = [0.0; STEPS.len()];
+    for (name, step) in STEPS.iter().zip(&mut steps) {
+        let line = table
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(found, _)| found.trim() == *name);
+        let each = line.and_then(|(_, numbers)| numbers.split_whitespace().last()?.parse().ok());
+        *step = each.ok_or_else(|| format!("no {name} in:\n{table}"))?;
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_number_of_a_step_counts() {
+        let line = |name: &str| format!("{name:13}:  5.2  0.4  26.2\n");
+        let table = format!("creating id\n{}", STEPS.map(line).concat());
+        assert_eq!(steps(&table).expect("all steps"), [26.2; STEPS.len()]);
+        let error = steps(&line("create id")).expect_err("one step").to_string();
+        assert!(error.contains("resolve addr"), "{error}");
+    }
+
+    #[test]
+    fn every_program_is_first_in_its_turn() {
+        let programs = ["a", "b", "c"].map(Program::new);
+        let order = std::cell::RefCell::new(String::new());
+        let rounds = by_turns(3, programs.each_ref(), |program| {
+            *order.borrow_mut() += &program.to_string();
+            Ok(order.borrow().len())
+        });
+        assert_eq!(order.into_inner(), "abcbcacab");
+        assert_eq!(rounds.expect("no error"), [[1, 2, 3], [6, 4, 5], [8, 9, 7]]);
+    }
+}

@@ -1,0 +1,69 @@
+//! The C programs that the clients talk to.
+
+use std::error::Error;
+use std::fs;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdmacm::device::Device;
+
+use crate::run::Program;
+
+/// How long a server may take to begin.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that listens. Killed when dropped.
+pub(crate) struct Peer {
+    child: Child,
+    program: String,
+}
+
+impl Peer {
+    /// Starts the server and waits until it listens on an address of `device`: the device has one
+    /// id more, and the server sleeps.
+    pub(crate) fn start(device: &Device, program: &Program) -> Result<Self, Box<dyn Error>> {
+        let before = ids(device)?;
+        let child = program.command().stdout(Stdio::null()).spawn();
+        let child = child.map_err(|error| format!("{program}: {error}"))?;
+        let mut peer = Self { child, program: program.to_string() };
+        let start = Instant::now();
+        while ids(device)? <= before || !peer.sleeps()? {
+            if let Some(status) = peer.child.try_wait()? {
+                return Err(format!("{program}: {status} before any client came").into());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!("{program} does not listen").into());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(peer)
+    }
+
+    /// Waits for the end of a server that serves once.
+    pub(crate) fn finish(mut self) -> Result<(), Box<dyn Error>> {
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(format!("{}: {status}", self.program).into());
+        }
+        Ok(())
+    }
+
+    fn sleeps(&self) -> Result<bool, Box<dyn Error>> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name before the state is in parentheses and may hold anything.
+        Ok(stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended, and then neither matters.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ids(device: &Device) -> Result<u64, Box<dyn Error>> {
+    Ok(device.resources()?.count("cm_id").ok_or("the device does not count ids")?)
+}

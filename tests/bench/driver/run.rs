@@ -1,0 +1,135 @@
+//! Running programs: their output, how long they take, how much memory they touch.
+
+use std::env;
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use nix::libc;
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// A program and its arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), arguments: Vec::new() }
+    }
+
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn args(self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        arguments.into_iter().fold(self, Self::arg)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn arguments(&self) -> &[OsString] {
+        &self.arguments
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).stdin(Stdio::null());
+        // Without what this process has inherited: cargo sets LD_LIBRARY_PATH, which makes the
+        // loader look for every library in every directory.
+        command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
+        command
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        let arguments = self.arguments.iter();
+        arguments.map(|a| a.to_string_lossy()).try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+/// Runs the program to its end, which must be a good one; what it printed.
+pub(crate) fn output(program: &Program) -> Result<String, Box<dyn Error>> {
+    let output = program.command().output().map_err(|error| format!("{program}: {error}"))?;
+    let printed = String::from_utf8(output.stdout)?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program}: {}\n{printed}{errors}", output.status).into());
+    }
+    Ok(printed)
+}
+
+/// How long the program takes from its start to its end, in milliseconds.
+pub(crate) fn milliseconds(program: &Program) -> Result<f64, Box<dyn Error>> {
+    let start = Instant::now();
+    output(program)?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The most memory that the program had resident at once, in kilobytes.
+///
+/// The process is stopped on its way out and asked for its own mark. What `wait` reports would not
+/// do: it counts what this process had resident when it made the other one.
+pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
+    let mut command = program.command();
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let process = Pid::from_raw(child.id().try_into()?);
+    ptrace::seize(process, ptrace::Options::PTRACE_O_TRACEEXIT)?;
+    let mut peak = None;
+    loop {
+        match waitpid(process, None)? {
+            WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXIT) => {
+                let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+                peak = high_water_mark(&status);
+                ptrace::cont(process, None)?;
+            }
+            WaitStatus::Stopped(_, signal) => ptrace::cont(process, signal)?,
+            WaitStatus::Exited(_, 0) => {
+                return peak.ok_or_else(|| format!("{program}: no VmHWM").into());
+            }
+            WaitStatus::PtraceEvent(..) => ptrace::cont(process, None)?,
+            other => return Err(format!("{program}: {other:?}").into()),
+        }
+    }
+}
+
+/// `VmHWM` in the text of `/proc/PID/status`.
+fn high_water_mark(status: &str) -> Option<f64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    value.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_is_in_kilobytes() {
+        assert_eq!(
+            high_water_mark("Name:\tx\nVmHWM:\t    3412 kB\nVmRSS:\t 12 kB\n"),
+            Some(3412.0)
+        );
+        assert_eq!(high_water_mark("VmRSS:\t 12 kB\n"), None);
+    }
+
+    #[test]
+    fn a_program_that_fails_is_an_error_that_says_what_it_printed() {
+        let program = Program::new("sh").args(["-c", "echo this; echo that >&2; exit 3"]);
+        let error = output(&program).expect_err("it exits with 3").to_string();
+        assert!(error.contains("this") && error.contains("that") && error.contains('3'), "{error}");
+        assert_eq!(output(&Program::new("echo").arg("x")).expect("it runs"), "x\n");
+    }
+}

@@ -29,6 +29,11 @@ usage: cargo xtask COMMAND
       virtual machines with both kernels or the one named. SECONDS limit one test program in one virtual
       machine. The last line is `N passed, N failed`.
 
+  bench connect [--kernel 6.1|6.12]
+      Runs this project's programs and the C library's by turns, in a virtual machine with either kernel
+      or the one named, and compares system calls, time and memory. Goals that are not reached are named;
+      they do not change the exit status.
+
   ci
       Checks format, lints and documentation, then does what test does.
 ";
@@ -40,6 +45,7 @@ pub(crate) enum Task {
     Demo,
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
+    Bench(Vec<Kernel>),
     Ci(Selection),
 }
 
@@ -51,6 +57,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("demo") => alone("demo", arguments, Task::Demo),
         Some("vm") => vm(arguments),
         Some("test") => test(arguments),
+        Some("bench") => bench(arguments),
         Some("ci") => alone("ci", arguments, Task::Ci(everything())),
         Some("help" | "--help" | "-h") => Ok(Task::Help),
         _ => Err(Error::new(format!("unknown command {task:?}\n{USAGE}"))),
@@ -113,6 +120,21 @@ fn test(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     Ok(Task::Test(selection))
 }
 
+fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    let subject = arguments.next().unwrap_or_default();
+    if subject != "connect" {
+        return Err(Error::new(format!("bench does not know {subject:?}\n{USAGE}")));
+    }
+    let mut kernels = Kernel::ALL.to_vec();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--kernel") => kernels = vec![kernel(&mut arguments)?],
+            _ => return Err(Error::new(format!("bench does not take {argument:?}\n{USAGE}"))),
+        }
+    }
+    Ok(Task::Bench(kernels))
+}
+
 fn seconds(arguments: &mut impl Iterator<Item = OsString>) -> Result<Duration> {
     value(arguments, "--timeout", |text| text.parse().ok().map(Duration::from_secs))
 }
@@ -173,8 +195,20 @@ mod tests {
     }
 
     #[test]
+    fn bench_takes_its_subject_and_a_kernel() {
+        let Ok(Task::Bench(kernels)) = parsed("bench connect") else { panic!("refused") };
+        assert_eq!(kernels, Kernel::ALL);
+        let Ok(Task::Bench(kernels)) = parsed("bench connect --kernel 6.1") else {
+            panic!("refused");
+        };
+        assert_eq!(kernels, [Kernel::V6_1]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (line, part) in [
+            ("bench", "bench does not know \"\""),
+            ("bench connect quickly", "bench does not take \"quickly\""),
             ("", "unknown command"),
             ("ci quickly", "ci does not take \"quickly\""),
             ("vm", "program is missing"),

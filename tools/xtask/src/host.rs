@@ -52,6 +52,25 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds the programs of a package so that they need nothing of the system that they run on; the
+/// directory that they are in.
+pub(crate) fn build_static(package: &str, profile: &str) -> Result<PathBuf> {
+    // Its own directory: other flags than the host's programs have would throw those away.
+    let directory = build_directory().join("static");
+    let programs = directory.join(TARGET).join(profile);
+    if !programs.exists() {
+        progress(&format!("building {package}, linked statically"));
+    }
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--bins", "--package", package, "--profile", profile]);
+    cargo.args(["--target", TARGET, "--target-dir"]).arg(&directory);
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    run(&mut cargo, &format!("build {package}"))?;
+    Ok(programs)
+}
+
 /// The workspace's root.
 pub(crate) fn workspace() -> PathBuf {
     // tools/xtask is two levels below it.

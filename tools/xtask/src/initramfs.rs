@@ -8,25 +8,12 @@ use guest::error::{Context, Result};
 use guest::plan::Plan;
 
 use crate::cpio::Archive;
-use crate::host::{self, progress};
+use crate::host;
 use crate::modules;
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Builds the guest's init, which needs nothing of the system that it runs on.
+/// Builds the guest's init.
 pub(crate) fn build_init() -> Result<PathBuf> {
-    // Its own directory: other flags than the host's programs have would throw those away.
-    let directory = host::build_directory().join("guest");
-    let program = directory.join(TARGET).join("guest/guest");
-    if !program.exists() {
-        progress("building the guest's init");
-    }
-    let mut cargo = host::cargo();
-    cargo.args(["build", "--quiet", "--package", "guest", "--profile", "guest"]);
-    cargo.args(["--target", TARGET, "--target-dir"]).arg(&directory);
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    host::run(&mut cargo, "build the guest's init")?;
-    Ok(program)
+    Ok(host::build_static("guest", "guest")?.join("guest"))
 }
 
 /// Packs an initramfs whose plan loads `module_files` in their order.

@@ -1,6 +1,7 @@
 //! The project's tasks. `cargo xtask help` lists them.
 
 mod args;
+mod bench;
 mod cache;
 mod ci;
 mod console;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
+        Task::Bench(kernels) => bench::connect(&kernels),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     });
     result.unwrap_or_else(|error| {

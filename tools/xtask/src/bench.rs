@@ -1,0 +1,45 @@
+//! `cargo xtask bench`: what a connection costs, with this library and with the C one.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use guest::error::Result;
+use guest::plan::Device;
+
+use crate::host::{self, progress};
+use crate::kernel::Kernel;
+use crate::packages;
+use crate::vm::{self, Guest};
+
+/// The package that holds the programs to measure, and the one of them that measures.
+const PACKAGE: &str = "rdmacm-tests";
+const DRIVER: &str = "bench-driver";
+
+/// The C programs, and what counts their system calls.
+const PACKAGES: [&str; 3] = ["ibverbs-providers", "rdmacm-utils", "strace"];
+
+/// Many connections, one after the other, in a machine that others may load.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// Measures connections in a guest of each kernel. Success says that everything was measured,
+/// whatever the numbers are.
+pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
+    packages::require(&PACKAGES)?;
+    progress("building the programs");
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--quiet", "--release", "--bins", "--package", PACKAGE]);
+    host::run(&mut cargo, "build the programs")?;
+    let release = host::build_directory().join("release");
+    let linked_statically = host::build_static(PACKAGE, "release")?;
+    let command = [release.join(DRIVER), release, linked_statically].map(OsString::from);
+    for kernel in kernels {
+        progress(&format!("== Linux {}", kernel.name()));
+        let guest = Guest { devices: vec![Device::Rxe], limit: LIMIT, ..Guest::new(*kernel) };
+        let status = vm::run(&guest, &command)?;
+        if status != ExitCode::SUCCESS {
+            return Ok(status);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

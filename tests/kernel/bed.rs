@@ -1,49 +1,67 @@
 //! What the test bed has promised, and a connection to begin with.
 
+use std::env;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
-use rdmacm::verbs::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
-};
+use rdmacm::device::{self, Device, Resources};
+use rdmacm::{Error, ErrorKind};
+
+use crate::io::{Io, Shape};
 
 /// An address of rxe0.
 pub(crate) fn rxe(port: u16) -> SocketAddr {
     ([10, 0, 0, 1], port).into()
 }
 
+/// The other address of rxe0.
+pub(crate) fn rxe_v6(port: u16) -> SocketAddr {
+    ([0xfd00, 0, 0, 0, 0, 0, 0, 1], port).into()
+}
+
+/// An address of siw0.
+pub(crate) fn siw(port: u16) -> SocketAddr {
+    ([10, 0, 0, 2], port).into()
+}
+
+/// What the test bed has promised under the name of an environment variable.
+pub(crate) fn promised(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this with cargo xtask test"))
+}
+
 /// Long enough for anything that a loaded machine does.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// One side of a connection, with what it takes to move data.
-pub(crate) struct Side {
-    pub(crate) id: CmId,
-    pub(crate) qp: QueuePair,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) pd: ProtectionDomain,
+/// A device by its name.
+pub(crate) fn device(name: &str) -> Device {
+    let devices = device::list().expect("list the devices");
+    devices.into_iter().find(|device| device.name() == name).expect("the device is there")
 }
 
-impl Side {
-    /// Gives `id`, which has a device, a queue pair.
-    pub(crate) fn new(id: CmId) -> Self {
-        Self::with_caps(id, QueuePairCaps { max_inline_data: 64, ..QueuePairCaps::default() })
-    }
+/// How many objects there are on rxe0.
+pub(crate) fn objects() -> Resources {
+    device("rxe0").resources().expect("count the objects")
+}
 
-    pub(crate) fn with_caps(id: CmId, caps: QueuePairCaps) -> Self {
-        let context = id.context().expect("the id has a device");
-        let pd = ProtectionDomain::new(&context).expect("protection domain");
-        let channel = CompletionChannel::new(&context).expect("completion channel");
-        let cq = CompletionQueue::new(&context, 64, Some(&channel)).expect("completion queue");
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
-        let qp = id.create_qp(&pd, &init).expect("queue pair");
-        Self { id, qp, cq, pd }
-    }
+/// How many ids are bound to rxe0.
+pub(crate) fn ids() -> u64 {
+    objects().count("cm_id").expect("ids are counted")
+}
+
+/// An event channel.
+pub(crate) fn channel() -> EventChannel {
+    EventChannel::new().expect("open an event channel")
+}
+
+/// An id of the TCP port space.
+pub(crate) fn id(channel: &EventChannel) -> CmId {
+    CmId::new(channel, PortSpace::Tcp).expect("create an id")
 }
 
 /// A listener on a port of the kernel's choice of `address`.
 pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, SocketAddr) {
-    let listener = CmId::new(channel, PortSpace::Tcp).expect("id");
+    let listener = id(channel);
     listener.bind(address).expect("bind");
     listener.listen(0).expect("listen");
     let bound = listener.local_addr().expect("query").expect("a bound id has an address");
@@ -52,7 +70,7 @@ pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, Sock
 
 /// An id that is ready to connect to `server`.
 pub(crate) fn resolve(channel: &EventChannel, server: SocketAddr) -> CmId {
-    let id = CmId::new(channel, PortSpace::Tcp).expect("id");
+    let id = id(channel);
     id.resolve_addr(None, server, LONG).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
     id.resolve_route(LONG).expect("resolve the route");
@@ -60,19 +78,93 @@ pub(crate) fn resolve(channel: &EventChannel, server: SocketAddr) -> CmId {
     id
 }
 
-/// A connection within this process: client and server.
-pub(crate) fn connect(channels: [&EventChannel; 2], address: SocketAddr) -> [Side; 2] {
+/// An id that has asked `server` to connect, and its queue pair.
+pub(crate) fn ask(channel: &EventChannel, server: SocketAddr, param: &ConnParam) -> Side {
+    let side = Side::new(resolve(channel, server), Shape::default());
+    side.id.connect(param).expect("connect");
+    side
+}
+
+/// The id that the next request on `channel` brings.
+pub(crate) fn request(channel: &EventChannel) -> CmId {
+    let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
+    event.take_request().expect("a request brings an id")
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) id: CmId,
+    pub(crate) io: Io,
+}
+
+impl Side {
+    /// Gives `id`, which has a device, what it takes to move data.
+    pub(crate) fn new(id: CmId, shape: Shape) -> Self {
+        let io = Io::new(&id, shape);
+        Self { id, io }
+    }
+}
+
+/// A connection within this process, each side with a channel of its own.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    pub(crate) client_channel: EventChannel,
+    pub(crate) server_channel: EventChannel,
+}
+
+impl Connection {
+    /// Connects to rxe0 over IPv4.
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self::to(rxe(0), shape, &ConnParam::default())
+    }
+
+    /// Connects to `address`, both sides with the same parameters.
+    pub(crate) fn to(address: SocketAddr, shape: Shape, param: &ConnParam) -> Self {
+        let (client_channel, server_channel) = (channel(), channel());
+        let (client, server) = connect([&client_channel, &server_channel], address, shape, param);
+        Self { client, server, client_channel, server_channel }
+    }
+
+    /// Ends the connection, and everything about it.
+    pub(crate) fn close(self) {
+        self.client.id.disconnect().expect("disconnect");
+        self.server_channel.expect_event(EventType::Disconnected).expect("the server hears of it");
+        // The client hears when the server answers.
+        self.server.id.disconnect().expect("disconnect");
+        self.client_channel.expect_event(EventType::Disconnected).expect("the client hears of it");
+        self.client.id.destroy().expect("destroy");
+        self.server.id.destroy().expect("destroy");
+    }
+}
+
+/// A client and a server, connected, by two channels or one.
+pub(crate) fn connect(
+    channels: [&EventChannel; 2],
+    address: SocketAddr,
+    shape: Shape,
+    param: &ConnParam,
+) -> (Side, Side) {
     let [ours, theirs] = channels;
     let (listener, server) = listen(theirs, address);
-    let client = Side::new(resolve(ours, server));
-    client.id.connect(&ConnParam::default()).expect("connect");
-    let mut request = theirs.expect_event(EventType::ConnectRequest).expect("request");
-    let id = request.take_request().expect("a request brings an id");
-    let peer = Side::new(id);
-    peer.id.accept(&ConnParam::default()).expect("accept");
+    let client = Side::new(resolve(ours, server), shape);
+    client.id.connect(param).expect("connect");
+    let server = Side::new(request(theirs), shape);
+    server.id.accept(param).expect("accept");
     ours.expect_event(EventType::Established).expect("the client is connected");
     theirs.expect_event(EventType::Established).expect("the server is connected");
-    drop(request);
     listener.destroy().expect("destroy the listener");
-    [client, peer]
+    (client, server)
+}
+
+/// That `error` was found before the kernel was asked, and says each of `parts`.
+#[track_caller]
+pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
+    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error:?}");
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
 }

@@ -1,4 +1,21 @@
 //! What a real kernel must do with what the library sends: run by `cargo xtask test` in the test bed.
 
+mod address;
 mod bed;
-mod connect;
+mod channel;
+mod child;
+mod completion;
+mod connection;
+mod environment;
+mod external;
+mod fault;
+mod io;
+mod leak;
+mod lifetime;
+mod permission;
+mod process;
+mod removal;
+mod ring;
+mod state;
+mod thread;
+mod transfer;

@@ -1,1 +1,36 @@
 //! Helpers that several of the test targets share.
+
+mod process;
+
+use std::env;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use process::{Ended, Process};
+use rdmacm::device::{self, Device};
+
+/// What the test bed's runner promises in the environment variable `name`.
+pub fn promised(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this with cargo xtask test"))
+}
+
+/// The RDMA device `name`, on the kernel that was promised and among the devices that were.
+pub fn promised_device(name: &str) -> Device {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
+    let kernel = promised("RDMACM_TEST_KERNEL");
+    assert!(release.starts_with(&format!("{kernel}.")), "{kernel} was promised, this is {release}");
+    let devices = promised("RDMACM_TEST_DEVICES");
+    assert!(devices.split(',').any(|device| device == name), "of {devices} none is {name}");
+    let found = device::list().expect("list the devices");
+    found.into_iter().find(|device| device.name() == name).expect("a promised device is there")
+}
+
+/// Waits until `condition` holds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}

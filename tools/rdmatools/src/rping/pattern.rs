@@ -1,5 +1,6 @@
 //! The data of a ping: `rdma-ping-N: ` and letters, with a zero byte at the end.
 
+use std::ffi::CStr;
 use std::ops::RangeInclusive;
 
 /// Sizes that both programs take: room for the greatest number that C counts to, and what the C
@@ -8,16 +9,20 @@ pub(super) const SIZES: RangeInclusive<u16> = 23..=65_535;
 
 /// The data of ping `number`. The letters begin one further with each ping.
 pub(super) fn data(number: u64, size: usize) -> Vec<u8> {
-    let letters = b'A'..=b'z';
-    let first = usize::try_from(number % 58).expect("less than 58");
-    let heading = format!("rdma-ping-{number}: ").into_bytes();
-    let text = heading.into_iter().chain(letters.cycle().skip(first));
-    text.take(size - 1).chain([0]).collect()
+    let mut letters: Vec<u8> = (b'A'..=b'z').collect();
+    letters.rotate_left(usize::try_from(number % 58).expect("less than 58"));
+    let mut data = format!("rdma-ping-{number}: ").into_bytes();
+    while data.len() < size {
+        data.extend_from_slice(&letters);
+    }
+    data.truncate(size - 1);
+    data.push(0);
+    data
 }
 
 /// The text in `data`: what stands before the first zero byte.
 pub(super) fn text(data: &[u8]) -> &[u8] {
-    data.split(|byte| *byte == 0).next().unwrap_or_default()
+    CStr::from_bytes_until_nul(data).map_or(data, CStr::to_bytes)
 }
 
 #[cfg(test)]

@@ -1,0 +1,175 @@
+//! Binding and resolving: addresses that are there, and those that are not.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{EventChannel, EventType};
+
+use crate::bed::{LONG, assert_invalid, channel, id, listen, resolve, rxe, rxe_v6, siw};
+
+/// A network device without RDMA, gone with the value.
+struct Plain(&'static str);
+
+impl Plain {
+    fn new(name: &'static str, address: &str) -> Self {
+        let plain = Self(name);
+        ip(&["link", "add", name, "type", "dummy"]);
+        ip(&["address", "add", address, "dev", name]);
+        ip(&["link", "set", name, "up"]);
+        plain
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        ip(&["link", "delete", self.0]);
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let status = Command::new("ip").args(arguments).status().expect("run ip");
+    assert!(status.success(), "ip {arguments:?}");
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_address_of_a_port_binds_to_its_device() {
+    let channel = channel();
+    for (address, device) in [(rxe(0), "rxe0"), (rxe_v6(0), "rxe0"), (siw(0), "siw0")] {
+        let id = id(&channel);
+        assert_eq!(id.local_addr().expect("query"), None);
+        let error = id.context().expect_err("no device yet");
+        assert_invalid(&error, &["not bound to a device"]);
+        assert_eq!(error.errno(), libc::EINVAL);
+        id.bind(address).expect("bind");
+        let bound = id.local_addr().expect("query").expect("it is bound");
+        assert_eq!(bound.ip(), address.ip());
+        assert_ne!(bound.port(), 0);
+        assert_eq!(id.peer_addr().expect("query"), None);
+        let context = id.context().expect("the device");
+        assert_eq!(context.device().name(), device);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_wildcard_listener_has_no_device_and_its_requests_have() {
+    let (ours, theirs) = (channel(), channel());
+    for wildcard in ["0.0.0.0:0", "[::]:0"] {
+        let (listener, bound) = listen(&theirs, address(wildcard));
+        listener.context().expect_err("no device");
+        let server = match bound.is_ipv4() {
+            true => rxe(bound.port()),
+            false => rxe_v6(bound.port()),
+        };
+        let client = crate::bed::ask(&ours, server, &rdmacm::cm::ConnParam::default());
+        let request = crate::bed::request(&theirs);
+        assert_eq!(request.context().expect("a device").device().name(), "rxe0");
+        assert_eq!(request.local_addr().expect("query"), Some(server));
+        assert_eq!(request.peer_addr().expect("query"), client.id.local_addr().expect("query"));
+        request.reject(b"").expect("reject");
+        ours.get_event().expect("rejected");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn listening_unbound_takes_a_port_of_every_address() {
+    let channel = channel();
+    let id = id(&channel);
+    id.listen(1).expect("listen");
+    let bound = id.local_addr().expect("query").expect("it is bound");
+    assert!(bound.ip().is_unspecified(), "{bound}");
+    assert_ne!(bound.port(), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_port_in_use_is_refused() {
+    let channel = channel();
+    let (_listener, taken) = listen(&channel, rxe(0));
+    let error = id(&channel).bind(taken).expect_err("it is taken");
+    assert_eq!(error.errno(), libc::EADDRINUSE);
+    let text = error.to_string();
+    assert!(text.contains("bind id") && text.contains(&taken.to_string()), "{text}");
+    // Another address is another port.
+    id(&channel).bind(rxe_v6(taken.port())).expect("bind");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_address_without_rdma_device_is_refused() {
+    let _plain = Plain::new("plain0", "10.7.0.1/24");
+    let channel = channel();
+    let plain = address("10.7.0.1:0");
+    let error = id(&channel).bind(plain).expect_err("no device");
+    assert_eq!(error.errno(), libc::ENODEV, "{error}");
+    assert!(error.to_string().contains("10.7.0.1"), "{error}");
+    let error = id(&channel).bind(address("10.99.0.1:0")).expect_err("nobody's address");
+    assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
+    // Resolving the other way round.
+    let error = failed_to_resolve(&channel, Some(plain), address("10.7.0.2:7471"));
+    assert_eq!(error.errno(), libc::ENODEV, "{error}");
+    let error = failed_to_resolve(&channel, None, address("10.7.0.1:7471"));
+    assert_eq!(error.errno(), libc::ENODEV, "{error}");
+    let error = failed_to_resolve(&channel, None, address("203.0.113.1:7471"));
+    assert_eq!(error.errno(), libc::ENETUNREACH, "{error}");
+}
+
+/// The error of the call, or of the event.
+fn failed_to_resolve(
+    channel: &EventChannel,
+    source: Option<SocketAddr>,
+    destination: SocketAddr,
+) -> rdmacm::Error {
+    let id = id(channel);
+    match id.resolve_addr(source, destination, LONG) {
+        Err(error) => error,
+        Ok(()) => channel.expect_event(EventType::AddrResolved).expect_err("it cannot succeed"),
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_address_that_nobody_has_times_out() {
+    let channel = channel();
+    let id = id(&channel);
+    let timeout = Duration::from_millis(300);
+    let started = Instant::now();
+    id.resolve_addr(None, address("10.0.0.77:7471"), timeout).expect("start");
+    let error = channel.expect_event(EventType::AddrResolved).expect_err("nobody answers");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
+    assert_eq!(error.errno(), libc::ETIMEDOUT);
+    assert!(started.elapsed() >= timeout, "{:?}", started.elapsed());
+    id.destroy().expect("destroy");
+    // As an event, and with another id.
+    let id = crate::bed::id(&channel);
+    id.resolve_addr(Some(rxe(0)), address("10.0.0.78:7471"), timeout).expect("start");
+    let event = channel.get_event().expect("an event");
+    assert_eq!((event.event_type(), event.token()), (EventType::AddrError, id.token()));
+    assert_eq!(event.status(), -libc::ETIMEDOUT);
+    drop(event);
+    // The failure is not for ever.
+    id.resolve_addr(None, rxe(7471), LONG).expect("start");
+    channel.expect_event(EventType::AddrResolved).expect("resolved");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_source_can_be_chosen() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let id = id(&ours);
+    let source = rxe(resolve(&ours, server).local_addr().expect("query").expect("bound").port());
+    id.resolve_addr(Some(source), server, LONG).expect("resolve");
+    ours.expect_event(EventType::AddrResolved).expect("resolved");
+    assert_eq!(id.local_addr().expect("query"), Some(source));
+    let mixed = crate::bed::id(&ours).resolve_addr(Some(source), rxe_v6(1), LONG);
+    assert_invalid(&mixed.expect_err("two families"), &["10.0.0.1", "fd00::1", "family"]);
+}

@@ -1,0 +1,266 @@
+//! Reading events: blocking, not blocking, with deadlines, interrupted, by several threads.
+
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, EventChannel, EventType};
+
+use crate::bed::{LONG, channel, id, rxe};
+use crate::child::let_sigusr1_interrupt;
+
+/// Causes an event on `channel`, which is of the id.
+fn cause(channel: &EventChannel) -> CmId {
+    let id = id(channel);
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    id
+}
+
+fn readable(channel: &EventChannel, timeout: PollTimeout) -> bool {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, timeout).expect("poll") > 0
+}
+
+fn would_block(channel: &EventChannel) {
+    let error = channel.get_event().expect_err("no event is there");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    assert_eq!(error.errno(), libc::EAGAIN);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn without_blocking() {
+    let channel = channel();
+    channel.set_nonblocking(true).expect("make it non-blocking");
+    would_block(&channel);
+    assert!(!readable(&channel, PollTimeout::ZERO));
+    let id = cause(&channel);
+    assert!(readable(&channel, PollTimeout::NONE));
+    let event = channel.get_event().expect("an event");
+    assert_eq!((event.event_type(), event.token()), (EventType::AddrResolved, id.token()));
+    would_block(&channel);
+    assert!(!readable(&channel, PollTimeout::ZERO));
+    // A deadline works all the same, and leaves the channel as it was.
+    assert!(channel.get_event_timeout(Duration::from_millis(5)).expect("wait").is_none());
+    would_block(&channel);
+    channel.set_nonblocking(false).expect("make it blocking");
+    blocks(&channel);
+}
+
+/// That `get_event` waits for an event that is caused only when it does.
+fn blocks(channel: &EventChannel) {
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| channel.get_event().expect("an event").token());
+        // Whatever it does instead of waiting takes less than this.
+        let other = crate::bed::channel();
+        for _ in 0..5 {
+            let _id = cause(&other);
+            other.get_event().expect("an event");
+            assert!(!reader.is_finished(), "it did not wait");
+        }
+        let id = cause(channel);
+        assert_eq!(reader.join().expect("the reader lives"), id.token());
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn blocking_before_and_after_a_deadline() {
+    let channel = channel();
+    blocks(&channel);
+    let timeout = Duration::from_millis(50);
+    let started = Instant::now();
+    assert!(channel.get_event_timeout(timeout).expect("wait").is_none());
+    assert!(started.elapsed() >= timeout, "{:?}", started.elapsed());
+    blocks(&channel);
+    assert!(channel.get_event_timeout(Duration::ZERO).expect("look").is_none());
+    let id = cause(&channel);
+    let event = channel.get_event_timeout(Duration::MAX).expect("wait").expect("an event");
+    assert_eq!(event.token(), id.token());
+    blocks(&channel);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn of_two_with_deadlines_one_gets_the_event() {
+    let channel = channel();
+    let timeout = Duration::from_millis(400);
+    let started = Instant::now();
+    let (got, id) = thread::scope(|scope| {
+        let wait = || channel.get_event_timeout(timeout).expect("wait").map(|event| event.token());
+        let readers = [scope.spawn(wait), scope.spawn(wait)];
+        let id = cause(&channel);
+        (readers.map(|reader| reader.join().expect("the reader lives")), id)
+    });
+    assert!(started.elapsed() >= timeout, "{:?}", started.elapsed());
+    let got: Vec<_> = got.into_iter().flatten().collect();
+    assert_eq!(got, [id.token()]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_deadline_holds_while_another_thread_reads_everything() {
+    let channel = channel();
+    let end = AtomicBool::new(false);
+    let taken = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::SeqCst) {
+                let event = channel.get_event_timeout(Duration::ZERO).expect("look");
+                taken.fetch_add(usize::from(event.is_some()), Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            // A dropped id takes its events along, so the last ones are kept.
+            let mut ids = VecDeque::new();
+            while !end.load(Ordering::SeqCst) {
+                ids.push_back(cause(&channel));
+                if ids.len() > 16 {
+                    ids.pop_front();
+                }
+            }
+        });
+        let mut rounds = 0;
+        while rounds < 20 || taken.load(Ordering::SeqCst) == 0 {
+            let started = Instant::now();
+            let event = channel.get_event_timeout(Duration::from_millis(20)).expect("wait");
+            assert!(event.is_some() || started.elapsed() >= Duration::from_millis(20));
+            rounds += 1;
+        }
+        end.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn each_event_goes_to_one_of_two_readers() {
+    const EACH: usize = 100;
+    let channel = channel();
+    let (ids, read) = thread::scope(|scope| {
+        let read = || {
+            let next = || channel.get_event().expect("an event").token();
+            (0..EACH).map(|_| next()).collect::<Vec<_>>()
+        };
+        let readers = [scope.spawn(read), scope.spawn(read)];
+        let ids: Vec<CmId> = (0..2 * EACH).map(|_| cause(&channel)).collect();
+        (ids, readers.map(|reader| reader.join().expect("the reader lives")))
+    });
+    let read: HashSet<_> = read.concat().into_iter().collect();
+    assert_eq!(read.len(), 2 * EACH, "an event came twice");
+    assert_eq!(read, ids.iter().map(CmId::token).collect());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_signal_ends_the_wait_and_nothing_is_lost() {
+    let_sigusr1_interrupt();
+    for deadline in [false, true] {
+        let channel = channel();
+        let (say, hear) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                say.send(pthread_self()).expect("the test listens");
+                let error = match deadline {
+                    false => channel.get_event().map(drop),
+                    true => channel.get_event_timeout(LONG).map(drop),
+                };
+                error.expect_err("a signal comes first")
+            });
+            let thread = hear.recv().expect("the thread says who it is");
+            // A signal that comes before the thread waits interrupts nothing, so one more.
+            while !waiter.is_finished() {
+                pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+                thread::yield_now();
+            }
+            let error = waiter.join().expect("the waiter lives");
+            assert_eq!(error.errno(), libc::EINTR, "{error}");
+        });
+        let id = cause(&channel);
+        assert_eq!(channel.get_event().expect("an event").token(), id.token());
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn under_a_hail_of_signals_every_event_arrives_once() {
+    const EVENTS: usize = 60;
+    let_sigusr1_interrupt();
+    let channel = channel();
+    let (say, hear) = mpsc::channel();
+    let interrupted = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            say.send(pthread_self()).expect("the test listens");
+            let mut tokens = Vec::new();
+            while tokens.len() < EVENTS {
+                match channel.get_event() {
+                    Ok(event) => tokens.push(event.token()),
+                    Err(error) => {
+                        assert_eq!(error.errno(), libc::EINTR, "{error}");
+                        interrupted.store(true, Ordering::SeqCst);
+                    }
+                }
+            }
+            tokens
+        });
+        let thread = hear.recv().expect("the thread says who it is");
+        let causer = scope.spawn(|| {
+            while !interrupted.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            (0..EVENTS).map(|_| cause(&channel)).collect::<Vec<_>>()
+        });
+        while !reader.is_finished() {
+            pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+            thread::yield_now();
+        }
+        let ids = causer.join().expect("the causer lives");
+        let mut tokens = reader.join().expect("the reader lives");
+        let mut wanted: Vec<_> = ids.iter().map(CmId::token).collect();
+        tokens.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(tokens, wanted);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_reader_blocks_whatever_others_do_with_deadlines() {
+    let channel = channel();
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !end.load(Ordering::SeqCst) {
+                channel.get_event().expect("an event, and nothing else");
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                channel.get_event_timeout(Duration::ZERO).expect("look");
+                channel.set_nonblocking(false).expect("it is blocking, and stays so");
+            }
+            end.store(true, Ordering::SeqCst);
+        });
+        while !reader.is_finished() {
+            cause(&channel);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_outlive_their_channel() {
+    let channel = channel();
+    let id = cause(&channel);
+    channel.get_event().expect("an event");
+    drop(channel);
+    id.resolve_route(LONG).expect("the descriptor is still open");
+    id.destroy().expect("destroy");
+}

@@ -1,0 +1,115 @@
+//! Child processes, and what tests do to the process or thread that they run in.
+//!
+//! # Safety
+//!
+//! Forks, changes credentials, signals and system call filters. Each is done by the kernel's own rules and touches no memory.
+#![expect(unsafe_code, reason = "forks, and changes how a process stands with its kernel")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::panic::{self, AssertUnwindSafe};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Gid, Uid, fork, setresgid, setresuid};
+
+/// Runs `body` in a forked child, whose panic is the test's.
+///
+/// The child leaves nothing behind but what the kernel keeps: drops that follow `body` do not run there.
+#[track_caller]
+pub(crate) fn in_child(body: impl FnOnce()) {
+    let (mut said, says) = UnixStream::pair().expect("socket pair");
+    // SAFETY: the child goes on with this thread alone. The other thread of a test program that runs one test at a time waits for
+    // the test to end and holds no lock, and those of the allocator are the C library's to keep whole.
+    match unsafe { fork() }.expect("fork") {
+        ForkResult::Child => {
+            panic::set_hook(Box::new(move |panic| {
+                // There is nobody else to tell.
+                let _ = write!(&says, "{panic}");
+            }));
+            let failed = panic::catch_unwind(AssertUnwindSafe(body)).is_err();
+            // SAFETY: `_exit` has no preconditions.
+            unsafe { libc::_exit(i32::from(failed)) }
+        }
+        ForkResult::Parent { child } => {
+            // It would keep the other end from ending.
+            drop(says);
+            let mut text = String::new();
+            said.read_to_string(&mut text).expect("listen to the child");
+            let status = waitpid(child, None).expect("wait for the child");
+            assert_eq!(status, WaitStatus::Exited(child, 0), "the child: {text}");
+        }
+    }
+}
+
+/// Makes this process one of an ordinary user.
+pub(crate) fn become_nobody() {
+    let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+    setresgid(group, group, group).expect("change the group");
+    setresuid(user, user, user).expect("change the user");
+}
+
+/// Gives this thread, and no other, credentials of its own.
+pub(crate) fn change_credentials_of_this_thread() {
+    let group: libc::gid_t = 1;
+    // SAFETY: the call takes numbers only. The C library's own function would change every thread.
+    let changed = unsafe { libc::syscall(libc::SYS_setresgid, group, group, group) };
+    assert_eq!(changed, 0, "{}", nix::errno::Errno::last());
+}
+
+/// Hides `directory` from this process: an empty one lies over it.
+pub(crate) fn hide(directory: &str) {
+    unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+    let nothing = None::<&str>;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)
+        .expect("keep mounts to this process");
+    mount(Some("none"), directory, Some("tmpfs"), MsFlags::empty(), nothing).expect("mount");
+}
+
+/// Makes netlink sockets impossible for this process.
+pub(crate) fn forbid_netlink() {
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: u16::try_from(code).expect("codes are short"),
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    // Jumps over `jf` statements where the value is another one.
+    let unless = |k: u32, jf| libc::sock_filter {
+        jf,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
+    };
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let number = |number| u32::try_from(number).expect("numbers are small");
+    let refused = libc::SECCOMP_RET_ERRNO | number(i64::from(libc::EPERM));
+    let mut program = [
+        // The system call's number, and (after number, architecture and address) its first argument.
+        statement(load, 0),
+        unless(number(libc::SYS_socket), 3),
+        statement(load, 16),
+        unless(number(i64::from(libc::AF_NETLINK)), 1),
+        statement(libc::BPF_RET | libc::BPF_K, refused),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).expect("6 fits"),
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the third argument of this operation is a program of `len` statements at `filter`, which are those of the array,
+    // alive until the call returns; the kernel copies them.
+    let set =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(set, 0, "{}", nix::errno::Errno::last());
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// Makes SIGUSR1 interrupt what its thread waits in, and do nothing else.
+pub(crate) fn let_sigusr1_interrupt() {
+    let handler = SigHandler::Handler(nothing);
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler does nothing, which is safe at any moment.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.expect("set a signal handler");
+}

@@ -1,0 +1,278 @@
+//! Which requests complete visibly, and the ways to learn of it.
+
+use std::sync::mpsc;
+use std::thread;
+
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+use rdmacm::ErrorKind;
+use rdmacm::device::Resources;
+use rdmacm::verbs::{
+    Completion, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit,
+    SendFlags, SendOperation, WcOpcode,
+};
+
+use crate::bed::{Connection, assert_invalid, channel, device, listen, objects, resolve, rxe};
+use crate::child::let_sigusr1_interrupt;
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+const SILENT: SendFlags = SendFlags::empty();
+
+/// Sends an empty message, and takes the completion of its receive.
+fn deliver(connection: &Connection, wr_id: u64, flags: SendFlags) {
+    let Connection { client, server, .. } = connection;
+    server.io.receive_into(wr_id, &[]).expect("post a receive");
+    client.io.post_parts(wr_id, SendOperation::Send, &[], flags).expect("post a send");
+    let received = loop {
+        match server.io.polled() {
+            None => thread::yield_now(),
+            Some(completion) => break completion,
+        }
+    };
+    assert!(received.is_success(), "{received:?}");
+    assert_eq!(received.wr_id(), wr_id);
+}
+
+fn would_block(channel: &CompletionChannel) {
+    let error = channel.get_event().expect_err("no event is there");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    assert_eq!(error.errno(), libc::EAGAIN);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn only_signalled_requests_complete_visibly() {
+    let connection = Connection::new(Shape::default());
+    let io = &connection.client.io;
+    let there = connection.server.io.written_at(0);
+    for wr_id in 1..=64 {
+        let flags = if wr_id % 8 == 0 { SIGNALED } else { SILENT };
+        io.post_inline(wr_id, there, &wr_id.to_ne_bytes(), flags).expect("room");
+        if wr_id % 8 == 0 {
+            io.done(wr_id);
+            assert_eq!(connection.server.io.bytes(0..8), wr_id.to_ne_bytes());
+            assert!(io.polled().is_none());
+        }
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_can_signal_all() {
+    let connection = Connection::new(Shape { signal_all: true, ..Shape::default() });
+    let there = connection.server.io.written_at(0);
+    for wr_id in 1..=40 {
+        connection.client.io.post_inline(wr_id, there, b"x", SILENT).expect("post");
+        connection.client.io.done(wr_id);
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn several_completions_are_polled_at_once_and_in_order() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    for wr_id in 0..10 {
+        server.io.receive_into(wr_id, &[]).expect("post a receive");
+        client.io.post_parts(100 + wr_id, SendOperation::Send, &[], SIGNALED).expect("post a send");
+    }
+    let mut done = Vec::new();
+    while done.len() < 10 {
+        let mut some = [Completion::default(); 4];
+        let count = server.io.cq().wait(&mut some).expect("wait");
+        assert!((1..=4).contains(&count), "{count}");
+        done.extend(some[..count].iter().map(Completion::wr_id));
+    }
+    assert_eq!(done, (0..10).collect::<Vec<_>>());
+    (100..110).for_each(|wr_id| assert!(client.io.done(wr_id).is_success()));
+    assert_eq!(client.io.cq().poll(&mut [Completion::default(); 4]).expect("poll"), 0);
+    assert_eq!(client.io.cq().poll(&mut []).expect("poll"), 0);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_armed_queue_raises_one_event() {
+    let connection = Connection::new(Shape::default());
+    let (channel, cq) = (connection.server.io.channel(), connection.server.io.cq());
+    channel.set_nonblocking(true).expect("make it non-blocking");
+    // Nobody has armed it.
+    (0..20).for_each(|wr_id| deliver(&connection, wr_id, SIGNALED));
+    would_block(channel);
+    // By any completion, once.
+    cq.request_notify(false).expect("arm");
+    would_block(channel);
+    channel.set_nonblocking(false).expect("make it blocking");
+    deliver(&connection, 20, SIGNALED);
+    let event = channel.get_event().expect("an event");
+    assert_eq!(event.token(), cq.token());
+    drop(event);
+    channel.set_nonblocking(true).expect("make it non-blocking");
+    (21..40).for_each(|wr_id| deliver(&connection, wr_id, SIGNALED));
+    would_block(channel);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn armed_for_solicited_completions_it_waits_for_one() {
+    let connection = Connection::new(Shape::default());
+    let (channel, cq) = (connection.server.io.channel(), connection.server.io.cq());
+    channel.set_nonblocking(true).expect("make it non-blocking");
+    cq.request_notify(true).expect("arm");
+    (0..20).for_each(|wr_id| deliver(&connection, wr_id, SIGNALED));
+    would_block(channel);
+    channel.set_nonblocking(false).expect("make it blocking");
+    deliver(&connection, 20, SIGNALED | SendFlags::SOLICITED);
+    assert_eq!(channel.get_event().expect("an event").token(), cq.token());
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn queues_that_share_a_channel_are_told_apart() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let id = resolve(&ours, server);
+    let context = id.context().expect("context");
+    let events = CompletionChannel::new(&context).expect("completion channel");
+    let queue = |events| CompletionQueue::new(&context, 16, events).expect("completion queue");
+    let (send_cq, recv_cq) = (queue(Some(&events)), queue(Some(&events)));
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let caps = QueuePairCaps::default();
+    let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all: false };
+    let qp = id.create_qp(&pd, &init).expect("queue pair");
+    assert_eq!((qp.send_cq(), qp.recv_cq()), (&send_cq, &recv_cq));
+    assert_ne!(send_cq.token(), recv_cq.token());
+    // A queue pair without peer completes what is posted as soon as it is in ERR.
+    recv_cq.request_notify(false).expect("arm");
+    crate::io::receive_nothing(&qp, 5).expect("post a receive");
+    id.disconnect().expect_err("it was never connected, but its queue pair is in ERR now");
+    assert_eq!(events.get_event().expect("an event").token(), recv_cq.token());
+    let mut done = [Completion::default(); 2];
+    assert_eq!(recv_cq.poll(&mut done).expect("poll"), 1);
+    assert_eq!((done[0].wr_id(), done[0].is_success()), (5, false));
+    assert_eq!(send_cq.poll(&mut done).expect("poll"), 0);
+
+    let alone = queue(None);
+    let error = alone.wait(&mut done).expect_err("there is nothing to sleep on");
+    assert_invalid(&error, &["completion channel"]);
+    let error = send_cq.wait(&mut []).expect_err("there is no place");
+    assert_invalid(&error, &["no place"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sizes_that_no_queue_has_are_refused() {
+    let context = rdmacm::verbs::Context::open(&device("rxe0")).expect("open");
+    for capacity in [0, 1 << 20, u32::MAX] {
+        let error = CompletionQueue::new(&context, capacity, None).expect_err("refused");
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    }
+    let cq = CompletionQueue::new(&context, 100, None).expect("completion queue");
+    assert!(cq.capacity() >= 100, "{}", cq.capacity());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroying_a_queue_waits_for_its_event() {
+    let connection = Connection::new(Shape::default());
+    let cq = connection.server.io.cq().clone();
+    cq.request_notify(false).expect("arm");
+    deliver(&connection, 1, SIGNALED);
+    let event = connection.server.io.channel().get_event().expect("an event");
+    assert_eq!(event.token(), cq.token());
+    let (cq, error) = cq.destroy().expect_err("this thread holds its event").into_parts();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    let before = objects();
+    let waiter = thread::spawn({
+        // The queue pair must go first.
+        drop(connection);
+        move || cq.destroy().map_err(rdmacm::Error::from)
+    });
+    let queues = |objects: Resources| objects.count("cq").expect("counted");
+    while queues(objects()) + 2 > queues(before.clone()) {
+        thread::yield_now();
+    }
+    // The kernel has destroyed it.
+    for _ in 0..20 {
+        objects();
+        assert!(!waiter.is_finished(), "it did not wait for the event");
+    }
+    drop(event);
+    waiter.join().expect("the waiter lives").expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_in_use_is_not_destroyed() {
+    let connection = Connection::new(Shape::default());
+    let io = &connection.client.io;
+    let error = io.cq().clone().destroy().expect_err("a queue pair is on it");
+    assert_eq!(error.error().errno(), libc::EBUSY);
+    let error = io.qp().clone().destroy().expect_err("its id has it");
+    assert_eq!(error.error().errno(), libc::EBUSY);
+    let error = io.qp().pd().clone().destroy().expect_err("all is made in it");
+    assert_eq!(error.error().errno(), libc::EBUSY);
+    // No harm is done.
+    deliver(&connection, 1, SIGNALED);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn of_two_that_wait_each_gets_a_completion() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    for round in 0..20 {
+        server.io.receive(1, 0..8).expect("post a receive");
+        server.io.receive(2, 0..8).expect("post a receive");
+        let (say, hear) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let say = say.clone();
+                scope.spawn(move || say.send(server.io.next().wr_id()).expect("the test listens"));
+            }
+            // The second only when somebody has the first: by then the other one sleeps too.
+            for wr_id in 1..=2 {
+                client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+                assert_eq!(hear.recv().expect("a completion"), wr_id, "round {round}");
+                client.io.done(wr_id);
+            }
+        });
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_signal_ends_the_wait_and_nothing_is_lost() {
+    let_sigusr1_interrupt();
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    server.io.receive_into(1, &[]).expect("post a receive");
+    let (say, hear) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(move || {
+            say.send(pthread_self()).expect("the test listens");
+            let mut done = [Completion::default()];
+            let error = server.io.cq().wait(&mut done).expect_err("a signal comes first");
+            assert_eq!(error.errno(), libc::EINTR, "{error}");
+            let error = server.io.channel().get_event().expect_err("and another");
+            assert_eq!(error.errno(), libc::EINTR, "{error}");
+        });
+        let thread = hear.recv().expect("the thread says who it is");
+        // A signal that comes before the thread waits interrupts nothing, so one more.
+        while !waiter.is_finished() {
+            pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+            thread::yield_now();
+        }
+    });
+    client.io.post_parts(2, SendOperation::Send, &[], SIGNALED).expect("post a send");
+    assert_eq!(server.io.done(1).opcode(), WcOpcode::IB_WC_RECV);
+    client.io.done(2);
+    connection.close();
+}

@@ -1,0 +1,314 @@
+//! What two sides tell each other when they connect, and when they do not.
+
+use std::time::Duration;
+
+use rdmacm::cm::{ConnParam, EventType, RejectReason};
+use rdmacm::verbs::QpState;
+use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
+use rdmacm::{Error, ErrorKind};
+use zerocopy::FromZeros;
+
+use crate::bed::{
+    Connection, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe,
+};
+use crate::io::Shape;
+
+fn with_data(private_data: &[u8]) -> ConnParam {
+    ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
+}
+
+/// `data` as it arrives: zeros fill the message's field.
+fn padded(data: &[u8], length: usize) -> Vec<u8> {
+    let mut field = data.to_vec();
+    field.resize(length, 0);
+    field
+}
+
+/// The state that the kernel says the queue pair is in.
+fn state(side: &Side) -> QpState {
+    side.io.qp().query().expect("query").qp_state
+}
+
+fn rejected(error: &Error) -> (RejectReason, &[u8]) {
+    match error.kind() {
+        ErrorKind::Rejected(rejection) => (rejection.reason, &rejection.private_data),
+        _ => panic!("{error:?}"),
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn private_data_travels_both_ways() {
+    let full = |length: u8| (1..=length).collect::<Vec<_>>();
+    for (asked, answered) in
+        [(vec![], vec![]), (b"client".to_vec(), b"server".to_vec()), (full(56), full(196))]
+    {
+        let (ours, theirs) = (channel(), channel());
+        let (_listener, address) = listen(&theirs, rxe(0));
+        let client = ask(&ours, address, &with_data(&asked));
+        let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+        assert_eq!(event.private_data(), padded(&asked, 56));
+        let server = Side::new(event.take_request().expect("an id"), Shape::default());
+        server.id.accept(&with_data(&answered)).expect("accept");
+        let event = ours.expect_event(EventType::Established).expect("connected");
+        assert_eq!(event.private_data(), padded(&answered, 196));
+        assert_eq!(event.token(), client.id.token());
+        let event = theirs.expect_event(EventType::Established).expect("connected");
+        assert_eq!(event.token(), server.id.token());
+        assert_eq!(state(&client), QpState::IB_QPS_RTS);
+        assert_eq!(state(&server), QpState::IB_QPS_RTS);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_rejection_brings_reason_and_private_data() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let full: Vec<u8> = (1..=148).collect();
+    for data in [&b""[..], b"no room", &full] {
+        let client = ask(&ours, address, &ConnParam::default());
+        request(&theirs).reject(data).expect("reject");
+        let error = ours.expect_event(EventType::Established).expect_err("rejected");
+        assert_eq!(error.errno(), libc::ECONNREFUSED);
+        assert!(error.to_string().contains("the program said no (reason 28)"), "{error}");
+        let (reason, said) = rejected(&error);
+        assert_eq!((reason, reason.0), (RejectReason::CONSUMER_DEFINED, 28));
+        assert_eq!(said, padded(data, 148));
+        assert_eq!(state(&client), QpState::IB_QPS_ERR);
+    }
+    // Read as an event.
+    let _client = ask(&ours, address, &ConnParam::default());
+    request(&theirs).reject(b"again").expect("reject");
+    let event = ours.get_event().expect("an event");
+    assert_eq!((event.event_type(), event.status()), (EventType::Rejected, 28));
+    let rejection = event.rejection().expect("it is one");
+    assert_eq!(rejection.private_data, padded(b"again", 148));
+    assert_eq!(event.private_data(), rejection.private_data);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_listens() {
+    let (ours, theirs) = (channel(), channel());
+    // A port that was in use a moment ago is in use by nobody else.
+    let (listener, address) = listen(&theirs, rxe(0));
+    listener.destroy().expect("destroy");
+    let client = ask(&ours, address, &ConnParam::default());
+    let error = ours.expect_event(EventType::Established).expect_err("nobody listens");
+    let (reason, _) = rejected(&error);
+    assert_eq!((reason, reason.0), (RejectReason::INVALID_SERVICE_ID, 8));
+    assert!(error.to_string().contains("nobody listens"), "{error}");
+    assert_eq!(state(&client), QpState::IB_QPS_ERR);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_request_dropped_unanswered_is_rejected_and_gone() {
+    let (ours, theirs) = (channel(), channel());
+    let (listener, address) = listen(&theirs, rxe(0));
+    let before = ids();
+    let client = ask(&ours, address, &ConnParam::default());
+    let event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+    let token = event.request().expect("the id is in the event").token();
+    assert_eq!((event.token(), event.listener()), (token, Some(listener.token())));
+    assert_eq!(ids(), before + 2);
+    drop(event);
+    assert_eq!(ids(), before + 1);
+    let error = ours.expect_event(EventType::Established).expect_err("rejected");
+    assert_eq!(rejected(&error).0, RejectReason::CONSUMER_DEFINED);
+    client.id.destroy().expect("destroy");
+    assert_eq!(ids(), before);
+    // It counts for nothing any more.
+    listener.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_unwanted_event_of_expect_event_takes_its_request_along() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let _client = ask(&ours, address, &ConnParam::default());
+    let error = theirs.expect_event(EventType::Established).expect_err("a request came");
+    assert_invalid(&error, &["RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_CONNECT_REQUEST"]);
+    let error = ours.expect_event(EventType::Established).expect_err("rejected");
+    assert_eq!(rejected(&error).0, RejectReason::CONSUMER_DEFINED);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn parameters_arrive_from_the_local_point_of_view() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let asked = ConnParam {
+        responder_resources: 3,
+        initiator_depth: 5,
+        flow_control: 1,
+        retry_count: 4,
+        rnr_retry_count: 6,
+        ..ConnParam::default()
+    };
+    let client = ask(&ours, address, &asked);
+    let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+    let param = event.connection().expect("a connection's").clone();
+    assert_eq!((param.responder_resources, param.initiator_depth), (5, 3));
+    assert_eq!((param.retry_count, param.rnr_retry_count, param.flow_control), (4, 6, 1));
+    assert_eq!(param.qp_num, client.io.qp().number());
+    assert!(!param.srq);
+    let server = Side::new(event.take_request().expect("an id"), Shape::default());
+    let answer = ConnParam { responder_resources: 4, initiator_depth: 2, ..ConnParam::default() };
+    server.id.accept(&answer).expect("accept");
+    let event = ours.expect_event(EventType::Established).expect("connected");
+    let param = event.connection().expect("a connection's");
+    assert_eq!((param.responder_resources, param.initiator_depth), (2, 4));
+    assert_eq!(param.qp_num, server.io.qp().number());
+    // What the queue pairs were told.
+    let depths = |side: &Side| {
+        let attributes = side.io.qp().query().expect("query");
+        (attributes.max_dest_rd_atomic, attributes.max_rd_atomic)
+    };
+    assert_eq!(depths(&server), (4, 2));
+    assert_eq!(depths(&client), (2, 4));
+    assert_eq!(client.io.qp().query().expect("query").dest_qp_num, server.io.qp().number());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_most_depth_is_what_both_can() {
+    let depths = |side: &Side| {
+        let attributes = side.io.qp().query().expect("query");
+        (attributes.max_dest_rd_atomic, attributes.max_rd_atomic)
+    };
+    let connection = Connection::new(Shape::default());
+    let device = connection.client.io.cq().context().query_device().expect("query");
+    let most = u8::try_from(device.max_qp_rd_atom).expect("rxe has 128");
+    assert_eq!(depths(&connection.client), (most, most));
+    assert_eq!(depths(&connection.server), (most, most));
+    connection.close();
+    // The one who accepts with all there is takes what the other asked for.
+    let asked = ConnParam { responder_resources: 2, initiator_depth: 1, ..ConnParam::default() };
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let _client = ask(&ours, address, &asked);
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    assert_eq!(depths(&server), (1, 2));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_beyond_a_limit_is_refused_here() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = Side::new(resolve(&ours, address), Shape::default());
+    let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
+    assert_invalid(&error, &["connect", "id", "57 bytes", "56 are the most"]);
+    assert_eq!(error.errno(), libc::EINVAL);
+    let deep = ConnParam { responder_resources: 200, ..ConnParam::default() };
+    let error = client.id.connect(&deep).expect_err("too deep");
+    assert_invalid(&error, &["responder resources of 200", "128"]);
+    let deep = ConnParam { initiator_depth: 129, ..ConnParam::default() };
+    assert_invalid(&client.id.connect(&deep).expect_err("too deep"), &["129", "128"]);
+    // The kernel was not asked: the id can still connect.
+    client.id.connect(&with_data(&[1; 56])).expect("connect");
+    let server = Side::new(request(&theirs), Shape::default());
+    let error = server.id.accept(&with_data(&[1; 197])).expect_err("too long");
+    assert_invalid(&error, &["accept", "197 bytes", "196 are the most"]);
+    assert_invalid(&server.id.accept(&deep).expect_err("too deep"), &["129", "128"]);
+    server.id.accept(&with_data(&[1; 196])).expect("accept");
+    ours.expect_event(EventType::Established).expect("connected");
+
+    let _client = ask(&ours, address, &ConnParam::default());
+    theirs.expect_event(EventType::Established).expect("connected");
+    let unwanted = request(&theirs);
+    let error = unwanted.reject(&[1; 149]).expect_err("too long");
+    assert_invalid(&error, &["reject", "149 bytes", "148 are the most"]);
+    unwanted.reject(&[1; 148]).expect("reject");
+    ours.expect_event(EventType::Rejected).expect_err("an error by nature");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn both_sides_know_both_addresses() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    let local = |side: &Side| side.id.local_addr().expect("query").expect("it has one");
+    let peer = |side: &Side| side.id.peer_addr().expect("query").expect("it has one");
+    assert_eq!(local(client), peer(server));
+    assert_eq!(peer(client), local(server));
+    assert_eq!(local(client).ip(), rxe(0).ip());
+    assert_ne!(local(client), local(server));
+    assert_eq!(client.id.context().expect("context").device().name(), "rxe0");
+    // One context for all ids of a device.
+    assert_eq!(client.id.context().expect("open"), server.id.context().expect("open"));
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_answer_that_cannot_be_carried_out_is_an_error() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = ask(&ours, address, &ConnParam::default());
+    // From ERR there is no way to RTS.
+    let mut failed = ib_uverbs_qp_attr::new_zeroed();
+    failed.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
+    failed.qp_state = QpState::IB_QPS_ERR.0.into();
+    client.io.qp().modify(&failed).expect("modify");
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    let event = ours.get_event().expect("an event");
+    assert_eq!((event.event_type(), event.token()), (EventType::ConnectError, client.id.token()));
+    assert_eq!(event.status(), -libc::EINVAL);
+    // That the peer gives up is no news after that.
+    server.id.destroy().expect("destroy");
+    let silence = ours.get_event_timeout(Duration::from_millis(200)).expect("wait");
+    assert!(silence.is_none(), "{silence:?}");
+    drop(event);
+    client.id.destroy().expect("every event is acknowledged");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_peer_of_an_id_that_goes_early_is_told() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    // The client goes before it has read the answer.
+    let client = ask(&ours, address, &ConnParam::default());
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    client.id.destroy().expect("destroy");
+    let event = theirs.get_event().expect("an event");
+    assert_eq!((event.event_type(), event.token()), (EventType::Rejected, server.id.token()));
+    assert_eq!(state(&server), QpState::IB_QPS_ERR);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn either_side_can_end_it() {
+    for client_first in [true, false] {
+        let connection = Connection::new(Shape::default());
+        let Connection { client, server, client_channel, server_channel } = &connection;
+        let (first, hears_first, second, hears_second) = match client_first {
+            true => (client, client_channel, server, server_channel),
+            false => (server, server_channel, client, client_channel),
+        };
+        first.id.disconnect().expect("disconnect");
+        assert_eq!(state(first), QpState::IB_QPS_ERR);
+        let event = hears_second.expect_event(EventType::Disconnected).expect("the other hears");
+        assert_eq!(event.token(), second.id.token());
+        assert_eq!(state(second), QpState::IB_QPS_RTS);
+        second.id.disconnect().expect("answer");
+        assert_eq!(state(second), QpState::IB_QPS_ERR);
+        let event = hears_first.expect_event(EventType::Disconnected).expect("so does the first");
+        assert_eq!(event.token(), first.id.token());
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroying_an_id_disconnects() {
+    let connection = Connection::new(Shape::default());
+    connection.client.id.destroy().expect("destroy");
+    connection.server_channel.expect_event(EventType::Disconnected).expect("the peer hears");
+}

@@ -1,0 +1,124 @@
+//! The kernel, the devices and the addresses that the test bed has promised, by each way to ask.
+
+use std::os::unix::fs::MetadataExt;
+
+use nix::sys::utsname::uname;
+use rdmacm::ErrorKind;
+use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
+
+use crate::bed::{Connection, device, promised};
+use crate::child::{forbid_netlink, hide, in_child};
+use crate::io::Shape;
+
+fn names(devices: &[Device]) -> String {
+    devices.iter().map(Device::name).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_kernel_is_the_one_promised() {
+    let name = uname().expect("ask the kernel for its name");
+    let release = name.release().to_str().expect("a text");
+    let version: Vec<&str> = release.split('.').take(2).collect();
+    assert_eq!(version.join("."), promised("RDMACM_TEST_KERNEL"));
+}
+
+/// What both ways of asking tell.
+fn check_devices(devices: &[Device]) {
+    assert_eq!(names(devices), promised("RDMACM_TEST_DEVICES"));
+    let [rxe, siw] = devices else { panic!("{devices:?}") };
+    assert_eq!(rxe.driver(), Some(DriverId::RDMA_DRIVER_RXE));
+    assert_eq!(rxe.node_type(), Some(NodeType::RDMA_NODE_IB_CA));
+    assert_eq!(rxe.transport(), Some(Transport::InfiniBand));
+    assert_eq!(siw.driver(), Some(DriverId::RDMA_DRIVER_SIW));
+    assert_eq!(siw.node_type(), Some(NodeType::RDMA_NODE_RNIC));
+    assert_eq!(siw.transport(), Some(Transport::Iwarp));
+    for (device, abi) in [(rxe, 2), (siw, 1)] {
+        assert_eq!(device.port_count(), Some(1), "{device:?}");
+        assert_ne!(device.node_guid(), None, "{device:?}");
+        let node = device.uverbs().expect("each has a verbs node");
+        assert_eq!(node.abi_version(), Some(abi), "{device:?}");
+        let file = std::fs::metadata(node.path()).expect("the node is there");
+        assert_eq!(node.device_number(), Some(file.rdev()), "{device:?}");
+    }
+    assert_ne!(rxe.node_guid(), siw.node_guid());
+    let manager = device::rdma_cm();
+    assert_eq!(manager.abi_version(), Some(4));
+    let file = std::fs::metadata(manager.path()).expect("the node is there");
+    assert_eq!(manager.device_number(), Some(file.rdev()));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_devices_are_those_promised() {
+    let devices = device::list().expect("list");
+    check_devices(&devices);
+    assert_eq!(devices[0].protocol(), Some("roce"));
+    assert_eq!(devices[1].protocol(), Some("iw"));
+    assert_ne!(devices[0].index(), devices[1].index());
+    assert!(devices.iter().all(|device| device.index().is_some()), "{devices:?}");
+    assert!(device::copies_on_fork().expect("ask"));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn netlink_alone_tells_everything() {
+    let devices = device::list().expect("list");
+    in_child(|| {
+        hide("/sys");
+        let alone = device::list().expect("list");
+        check_devices(&alone);
+        assert_eq!(alone, devices);
+        Connection::new(Shape::default()).close();
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sysfs_alone_is_enough() {
+    in_child(|| {
+        forbid_netlink();
+        let alone = device::list().expect("list");
+        check_devices(&alone);
+        assert!(alone.iter().all(|device| device.index().is_none()), "{alone:?}");
+        let error = alone[0].resources().expect_err("sysfs does not count objects");
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        Connection::new(Shape::default()).close();
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn without_either_there_is_an_error_with_a_remedy() {
+    in_child(|| {
+        hide("/sys");
+        forbid_netlink();
+        let error = device::list().expect_err("there is nobody to ask");
+        assert_eq!(error.errno(), libc::EPERM);
+        assert!(error.to_string().contains("mount sysfs"), "{error}");
+        // The channel needs neither.
+        crate::bed::channel();
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ports_and_their_tables() {
+    let port = device("rxe0").port(1).expect("rxe0 has a port");
+    assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
+    assert_eq!(port.link_layer(), Some(LinkLayer::IB_LINK_LAYER_ETHERNET));
+    assert_eq!(port.netdev(), Some("v0"));
+    assert_eq!(port.pkeys().expect("P_Keys").first(), Some(&0xffff));
+    for address in ["::ffff:10.0.0.1", "fd00::1"] {
+        let wanted: std::net::Ipv6Addr = address.parse().expect("an address");
+        let mut table = port.gids().expect("GIDs");
+        let entry = table.find(|entry| entry.gid == wanted.into()).expect(address);
+        assert_eq!(entry.kind, Some(GidType::RoceV2), "{entry:?}");
+        assert_eq!(entry.netdev.as_deref(), Some("v0"), "{entry:?}");
+    }
+    let port = device("siw0").port(1).expect("siw0 has a port");
+    assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
+    assert_eq!(port.netdev(), Some("v1"));
+    assert_eq!(port.pkeys().expect("P_Keys"), []);
+    assert_eq!(device("rxe0").port(2).expect_err("there is one port").errno(), libc::EINVAL);
+}

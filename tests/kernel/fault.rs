@@ -1,0 +1,253 @@
+//! Requests that the device, here or there, cannot carry out.
+#![expect(unsafe_code, reason = "posts requests that name memory which is not theirs")]
+
+use std::ptr::NonNull;
+use std::thread;
+
+use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::verbs::{
+    AccessFlags, MemoryRegion, Payload, QpState, ReceiveRequest, SendFlags, SendOperation,
+    SendRequest, Sge, WcStatus,
+};
+
+use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// A connection that gives up at once on a peer that is not ready.
+fn connection() -> Connection {
+    let param = ConnParam { retry_count: 1, rnr_retry_count: 1, ..ConnParam::default() };
+    Connection::to(rxe(0), Shape::default(), &param)
+}
+
+/// That the next completion is the failure of `wr_id`, and that the queue pair goes to ERR.
+#[track_caller]
+fn failed(side: &Side, wr_id: u64, status: WcStatus) {
+    let completion = side.io.next();
+    assert_eq!((completion.wr_id(), completion.status()), (wr_id, status));
+    assert!(!completion.is_success());
+    assert_eq!(completion.qp_num(), side.io.qp().number());
+    // The completion may come first.
+    while side.io.qp().query().expect("query").qp_state != QpState::IB_QPS_ERR {
+        thread::yield_now();
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_wrong_key_is_a_remote_access_error() {
+    for read in [false, true] {
+        let connection = connection();
+        let Connection { client, server, .. } = &connection;
+        let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey() ^ 0x55);
+        let operation = match read {
+            false => SendOperation::Write { remote_addr, rkey },
+            true => SendOperation::Read { remote_addr, rkey },
+        };
+        client.io.post(1, operation, 0..64, SIGNALED).expect("post");
+        failed(client, 1, WcStatus::IB_WC_REM_ACCESS_ERR);
+        // Later requests come back untried.
+        client.io.post(2, server.io.written_at(0), 0..64, SIGNALED).expect("post");
+        failed(client, 2, WcStatus::IB_WC_WR_FLUSH_ERR);
+        connection.close();
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn beyond_the_peers_memory_is_a_remote_access_error() {
+    let mut connection = connection();
+    let Connection { client, server, .. } = &mut connection;
+    let end = server.io.memory().len();
+    server.io.fill(0, &vec![0xee; end]);
+    client.io.post(1, server.io.written_at(end as u64 - 63), 0..64, SIGNALED).expect("post");
+    failed(client, 1, WcStatus::IB_WC_REM_ACCESS_ERR);
+    assert_eq!(server.io.bytes(end - 64..end), [0xee; 64]);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn memory_that_peers_may_not_write_is_not_written() {
+    let connection = connection();
+    let Connection { client, server, .. } = &connection;
+    let mut closed =
+        MemoryRegion::alloc(server.io.qp().pd(), 64, AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ)
+            .expect("memory region");
+    closed.write(0, &[0xee; 64]).expect("write");
+    let (remote_addr, rkey) = (closed.addr(), closed.rkey());
+    let read = SendOperation::Read { remote_addr, rkey };
+    client.io.post(1, read, 0..64, SIGNALED).expect("post");
+    client.io.done(1);
+    assert_eq!(client.io.bytes(0..64), [0xee; 64]);
+    let write = SendOperation::Write { remote_addr, rkey };
+    client.io.post(2, write, 64..128, SIGNALED).expect("post");
+    failed(client, 2, WcStatus::IB_WC_REM_ACCESS_ERR);
+    let mut bytes = [0; 64];
+    closed.read(0, &mut bytes).expect("read");
+    assert_eq!(bytes, [0xee; 64]);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_region_that_is_gone_is_a_remote_access_error() {
+    let connection = connection();
+    let Connection { client, server, .. } = &connection;
+    let access =
+        AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+    let region = MemoryRegion::alloc(server.io.qp().pd(), 64, access).expect("memory region");
+    let gone = SendOperation::Write { remote_addr: region.addr(), rkey: region.rkey() };
+    client.io.post(1, gone, 0..64, SIGNALED).expect("post");
+    client.io.done(1);
+    drop(region);
+    client.io.post(2, gone, 0..64, SIGNALED).expect("post");
+    failed(client, 2, WcStatus::IB_WC_REM_ACCESS_ERR);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_piece_beyond_its_region_is_refused_here() {
+    let connection = connection();
+    let region = connection.client.io.memory();
+    let length = region.len();
+    assert_eq!(region.sge(..).expect("all of it").length as usize, length);
+    assert_eq!(region.sge(length..).expect("nothing, at the end").length, 0);
+    for part in [0..length + 1, length + 1..length + 1, usize::MAX - 1..usize::MAX] {
+        let error = region.sge(part).expect_err("beyond");
+        assert_invalid(&error, &["memory region", &format!("has {length} bytes")]);
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is tested")]
+    region.sge(5..3).expect_err("it ends before it begins");
+    region.sge(..=usize::MAX).expect_err("beyond");
+    region.sge(..=length).expect_err("one beyond");
+    assert_invalid(&region.read(length - 3, &mut [0; 4]).expect_err("beyond"), &["4 bytes"]);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_piece_made_by_hand_beyond_its_region_fails_in_the_device() {
+    // Sent from.
+    let sending = connection();
+    let Connection { client, server, .. } = &sending;
+    let whole = client.io.memory().sge(..).expect("all of it");
+    let beyond = [Sge { length: whole.length + 1, ..whole }];
+    server.io.receive(1, 0..4096).expect("post a receive");
+    let request = SendRequest {
+        wr_id: 2,
+        operation: SendOperation::Send,
+        payload: Payload::Gather(&beyond),
+        flags: SIGNALED,
+    };
+    // SAFETY: of what the request names the device reads only what is in the region, which outlives the queue pair.
+    unsafe { client.io.qp().post_send(&request) }.expect("post a send");
+    let status = match promised("RDMACM_TEST_KERNEL").as_str() {
+        "6.1" => WcStatus::IB_WC_LOC_PROT_ERR,
+        // Newer ones say of the request itself only that it was not carried out.
+        _ => WcStatus::IB_WC_WR_FLUSH_ERR,
+    };
+    failed(client, 2, status);
+    sending.close();
+    // Received into.
+    let receiving = connection();
+    let Connection { client, server, .. } = &receiving;
+    let whole = server.io.memory().sge(..).expect("all of it");
+    let beyond = [Sge { addr: (whole.addr.get() + 4090).into(), ..whole }];
+    // SAFETY: as above, but for writing.
+    unsafe { server.io.qp().post_recv(&ReceiveRequest { wr_id: 3, scatter: &beyond }) }
+        .expect("post a receive");
+    client.io.post(4, SendOperation::Send, 0..64, SIGNALED).expect("post a send");
+    failed(server, 3, WcStatus::IB_WC_LOC_QP_OP_ERR);
+    failed(client, 4, WcStatus::IB_WC_REM_OP_ERR);
+    receiving.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_longer_than_its_receive_fails_on_both_sides() {
+    let mut connection = connection();
+    let Connection { client, server, .. } = &mut connection;
+    server.io.fill(0, &[0xee; 128]);
+    server.io.receive(1, 0..63).expect("post a receive");
+    client.io.post(2, SendOperation::Send, 0..64, SIGNALED).expect("post a send");
+    // Other devices say IB_WC_LOC_LEN_ERR and IB_WC_REM_INV_REQ_ERR.
+    failed(server, 1, WcStatus::IB_WC_LOC_QP_OP_ERR);
+    failed(client, 2, WcStatus::IB_WC_REM_OP_ERR);
+    assert_eq!(server.io.bytes(63..128), [0xee; 65]);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_peer_that_is_never_ready_ends_the_retries() {
+    let connection = connection();
+    let Connection { client, .. } = &connection;
+    client.io.post(1, SendOperation::Send, 0..64, SIGNALED).expect("post a send");
+    failed(client, 1, WcStatus::IB_WC_RNR_RETRY_EXC_ERR);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn disconnecting_flushes_what_is_posted() {
+    let connection = connection();
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    for side in [client, server] {
+        (0..5).for_each(|wr_id| side.io.receive(wr_id, 0..8).expect("post a receive"));
+    }
+    client.id.disconnect().expect("disconnect");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server.id.disconnect().expect("answer");
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    for side in [client, server] {
+        (0..5).for_each(|wr_id| failed(side, wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
+        // What is posted later comes back too: so one learns that all before it has.
+        side.io.post(6, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+        failed(side, 6, WcStatus::IB_WC_WR_FLUSH_ERR);
+        side.io.receive(7, 0..8).expect("post a receive");
+        failed(side, 7, WcStatus::IB_WC_WR_FLUSH_ERR);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_programs_own_memory_is_written_in_place_and_copied_by_nobody() {
+    let mut connection = connection();
+    let Connection { client, server, .. } = &mut connection;
+    let mut memory = vec![0xee_u8; 300];
+    let start = NonNull::from(&mut memory[100..200]).cast();
+    let access =
+        AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+    // SAFETY: the bytes stay allocated until the region is dropped, and nobody borrows them before.
+    let mut region = unsafe { MemoryRegion::register(server.io.qp().pd(), start, 100, access) }
+        .expect("memory region");
+    assert_eq!((region.len(), region.as_ptr()), (100, start));
+    assert_invalid(&region.read(0, &mut [0]).expect_err("not the region's"), &["memory region"]);
+    assert_invalid(&region.write(0, &[0]).expect_err("not the region's"), &["memory region"]);
+    client.io.fill(0, &[7; 100]);
+    let there = SendOperation::Write { remote_addr: region.addr(), rkey: region.rkey() };
+    client.io.post(1, there, 0..100, SIGNALED).expect("post a write");
+    client.io.done(1);
+    drop(region);
+    assert_eq!(memory, [[0xee; 100], [7; 100], [0xee; 100]].concat());
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn regions_that_cannot_be_are_refused() {
+    let connection = connection();
+    let pd = connection.client.io.qp().pd();
+    let error = MemoryRegion::alloc(pd, 0, AccessFlags::empty()).expect_err("no bytes");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    let alone = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+    let error = MemoryRegion::alloc(pd, 64, alone).expect_err("the peer alone");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    assert!(error.to_string().contains("64 bytes of memory on rxe0"), "{error}");
+    let error = MemoryRegion::alloc(pd, 1 << 50, AccessFlags::empty()).expect_err("too much");
+    assert_eq!(error.errno(), libc::ENOMEM, "{error}");
+    connection.close();
+}

@@ -1,0 +1,210 @@
+//! Queue pair, completion queue and memory of one side of a connection, and the posting of requests over that memory.
+//!
+//! # Safety
+//!
+//! Requests name memory of [`Io`]'s own region only, by checked ranges. The region goes away only after the queue pair has: where somebody
+//! else holds the queue pair still, the region is leaked. Its bytes are reached by the region's copying, which copes with a device.
+#![expect(unsafe_code, reason = "posts requests over memory that outlives their queue pair")]
+
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::slice;
+
+use rdmacm::Result;
+use rdmacm::cm::CmId;
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
+    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags,
+    SendOperation, SendRequest, Sge, WcStatus,
+};
+
+/// What an [`Io`] is to hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) caps: QueuePairCaps,
+    pub(crate) completions: u32,
+    pub(crate) memory: usize,
+    pub(crate) signal_all: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let caps = QueuePairCaps { max_inline_data: 64, ..QueuePairCaps::default() };
+        Self { caps, completions: 64, memory: 4096, signal_all: false }
+    }
+}
+
+/// What it takes to move data.
+#[derive(Debug)]
+pub(crate) struct Io {
+    qp: ManuallyDrop<QueuePair>,
+    memory: ManuallyDrop<MemoryRegion>,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+}
+
+impl Io {
+    /// Gives `id`, which has a device, a queue pair.
+    pub(crate) fn new(id: &CmId, shape: Shape) -> Self {
+        Self::with(id, shape, |pd, init| id.create_qp(pd, init))
+    }
+
+    /// Makes all that moves data on the device of `id`, with a queue pair that `make` makes.
+    pub(crate) fn with(
+        id: &CmId,
+        shape: Shape,
+        make: impl FnOnce(&ProtectionDomain, &QueuePairInit<'_>) -> Result<QueuePair>,
+    ) -> Self {
+        let context = id.context().expect("the id has a device");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let channel = CompletionChannel::new(&context).expect("completion channel");
+        let cq = CompletionQueue::new(&context, shape.completions, Some(&channel))
+            .expect("completion queue");
+        let Shape { caps, signal_all, .. } = shape;
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all };
+        let qp = make(&pd, &init).expect("queue pair");
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
+        let memory = MemoryRegion::alloc(&pd, shape.memory, access).expect("memory region");
+        let (qp, memory) = (ManuallyDrop::new(qp), ManuallyDrop::new(memory));
+        Self { qp, memory, cq, channel }
+    }
+
+    pub(crate) fn qp(&self) -> &QueuePair {
+        &self.qp
+    }
+
+    pub(crate) fn cq(&self) -> &CompletionQueue {
+        &self.cq
+    }
+
+    pub(crate) fn channel(&self) -> &CompletionChannel {
+        &self.channel
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryRegion {
+        &self.memory
+    }
+
+    /// Stores bytes in the memory.
+    pub(crate) fn fill(&mut self, offset: usize, bytes: &[u8]) {
+        self.memory.write(offset, bytes).expect("within the memory");
+    }
+
+    /// A part of the memory.
+    pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
+        let mut bytes = vec![0; part.len()];
+        self.memory.read(part.start, &mut bytes).expect("within the memory");
+        bytes
+    }
+
+    /// Writing to the memory at `offset`, for the peer.
+    pub(crate) fn written_at(&self, offset: u64) -> SendOperation {
+        let remote_addr = self.memory.addr() + offset;
+        SendOperation::Write { remote_addr, rkey: self.memory.rkey() }
+    }
+
+    /// Reading from the memory at `offset`, for the peer.
+    pub(crate) fn read_at(&self, offset: u64) -> SendOperation {
+        let remote_addr = self.memory.addr() + offset;
+        SendOperation::Read { remote_addr, rkey: self.memory.rkey() }
+    }
+
+    /// Posts a receive into a part of the memory.
+    pub(crate) fn receive(&self, wr_id: u64, part: Range<usize>) -> Result<()> {
+        self.receive_into(wr_id, slice::from_ref(&part))
+    }
+
+    /// Posts a receive into parts of the memory.
+    pub(crate) fn receive_into(&self, wr_id: u64, parts: &[Range<usize>]) -> Result<()> {
+        let scatter = self.pieces(parts);
+        // SAFETY: the pieces are of the memory, which lives until the queue pair is gone and is reached by copying only.
+        unsafe { self.qp.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
+    }
+
+    /// Posts a request over a part of the memory.
+    pub(crate) fn post(
+        &self,
+        wr_id: u64,
+        operation: SendOperation,
+        part: Range<usize>,
+        flags: SendFlags,
+    ) -> Result<()> {
+        self.post_parts(wr_id, operation, slice::from_ref(&part), flags)
+    }
+
+    /// Posts a request over parts of the memory.
+    pub(crate) fn post_parts(
+        &self,
+        wr_id: u64,
+        operation: SendOperation,
+        parts: &[Range<usize>],
+        flags: SendFlags,
+    ) -> Result<()> {
+        let payload = self.pieces(parts);
+        let request = SendRequest { wr_id, operation, payload: Payload::Gather(&payload), flags };
+        // SAFETY: as in `receive_into`.
+        unsafe { self.qp.post_send(&request) }
+    }
+
+    /// Posts a request that carries its bytes.
+    pub(crate) fn post_inline(
+        &self,
+        wr_id: u64,
+        operation: SendOperation,
+        bytes: &[u8],
+        flags: SendFlags,
+    ) -> Result<()> {
+        let request = SendRequest { wr_id, operation, payload: Payload::Inline(bytes), flags };
+        // SAFETY: the request names no memory.
+        unsafe { self.qp.post_send(&request) }
+    }
+
+    fn pieces(&self, parts: &[Range<usize>]) -> Vec<Sge> {
+        let piece = |part: &Range<usize>| self.memory.sge(part.clone()).expect("within the memory");
+        parts.iter().map(piece).collect()
+    }
+
+    /// The next completion, slept for.
+    pub(crate) fn next(&self) -> Completion {
+        let mut completion = [Completion::default()];
+        assert_eq!(self.cq.wait(&mut completion).expect("wait for a completion"), 1);
+        completion[0]
+    }
+
+    /// The next completion, which must be the success of `wr_id`.
+    #[track_caller]
+    pub(crate) fn done(&self, wr_id: u64) -> Completion {
+        let completion = self.next();
+        assert_eq!(completion.status(), WcStatus::IB_WC_SUCCESS, "{completion:?}");
+        assert_eq!(completion.wr_id(), wr_id);
+        completion
+    }
+
+    /// A completion that is there already.
+    pub(crate) fn polled(&self) -> Option<Completion> {
+        let mut completion = [Completion::default()];
+        match self.cq.poll(&mut completion).expect("poll") {
+            0 => None,
+            _ => Some(completion[0]),
+        }
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        // SAFETY: the field is taken once, here, and the object is gone after it.
+        let qp = unsafe { ManuallyDrop::take(&mut self.qp) };
+        if qp.destroy().is_ok() {
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+    }
+}
+
+/// Posts a receive without memory.
+pub(crate) fn receive_nothing(qp: &QueuePair, wr_id: u64) -> Result<()> {
+    // SAFETY: the request names no memory.
+    unsafe { qp.post_recv(&ReceiveRequest { wr_id, scatter: &[] }) }
+}

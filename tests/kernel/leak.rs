@@ -1,0 +1,292 @@
+//! Dropping everything in every order leaves nothing behind.
+#![expect(unsafe_code, reason = "posts requests over memory that is dropped in any order")]
+
+use std::any::Any;
+use std::fs;
+use std::sync::mpsc::{Sender, channel as queue};
+use std::thread;
+
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm::device::Resources;
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
+    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags,
+    SendOperation, SendRequest,
+};
+
+use crate::bed::{LONG, channel, id, listen, objects, rxe};
+
+/// Large enough that a region left behind by each connection shows in the sum.
+const REGION: usize = 128 * 1024;
+
+/// Whatever can be dropped.
+type Thing = Box<dyn Any + Send>;
+
+/// A pseudorandom sequence (xorshift), the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `bound`.
+    fn roll(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound as u64).expect("below a usize")
+    }
+
+    fn shuffle<T>(&mut self, things: &mut [T]) {
+        for place in (1..things.len()).rev() {
+            things.swap(place, self.roll(place + 1));
+        }
+    }
+}
+
+/// What the process and the kernel hold.
+#[derive(Debug, PartialEq)]
+struct Held {
+    objects: Resources,
+    descriptors: Vec<String>,
+    /// Mappings of device files.
+    rings: Vec<String>,
+}
+
+/// What there is now, and how many bytes of address space have no file.
+fn held() -> (Held, usize) {
+    let objects = objects();
+    // The directory's own descriptor is one of those listed and has no link any more.
+    let entries = fs::read_dir("/proc/self/fd").expect("list the descriptors");
+    let links = entries.filter_map(|entry| fs::read_link(entry.expect("an entry").path()).ok());
+    let mut descriptors: Vec<_> = links.map(|link| link.display().to_string()).collect();
+    descriptors.sort();
+    let maps = fs::read_to_string("/proc/self/maps").expect("list the mappings");
+    let rings = maps.lines().filter(|line| line.contains("infiniband")).map(str::to_owned);
+    let anonymous = maps.lines().filter(|line| line.split_whitespace().count() == 5).map(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let (start, end) = range.expect("a range");
+        let number = |text| usize::from_str_radix(text, 16).expect("an address");
+        number(end) - number(start)
+    });
+    (Held { objects, descriptors, rings: rings.collect() }, anonymous.sum())
+}
+
+/// One side's own objects.
+struct Half {
+    id: CmId,
+    pd: ProtectionDomain,
+    events: CompletionChannel,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    qp: QueuePair,
+    memory: MemoryRegion,
+}
+
+impl Half {
+    fn new(id: CmId) -> Self {
+        let context = id.context().expect("context");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let events = CompletionChannel::new(&context).expect("completion channel");
+        let queue = || CompletionQueue::new(&context, 8, Some(&events)).expect("completion queue");
+        let (send_cq, recv_cq) = (queue(), queue());
+        let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
+        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all: true };
+        let qp = id.create_qp(&pd, &init).expect("queue pair");
+        let memory = MemoryRegion::alloc(&pd, REGION, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)
+            .expect("memory region");
+        Self { id, pd, events, send_cq, recv_cq, qp, memory }
+    }
+
+    fn receive(&self) {
+        let scatter = [self.memory.sge(..).expect("all of it")];
+        // SAFETY: the region lives until the queue pair is gone or the request has completed: `exchange` waits for that, and
+        // in `abandoned` connections no message comes and nobody looks at the region.
+        unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &scatter }) }
+            .expect("post a receive");
+    }
+
+    fn send(&self) {
+        let gather = [self.memory.sge(..64).expect("within")];
+        let payload = Payload::Gather(&gather);
+        let flags = SendFlags::empty();
+        let request = SendRequest { wr_id: 2, operation: SendOperation::Send, payload, flags };
+        // SAFETY: the request has completed when `exchange` returns, and the region lives longer.
+        unsafe { self.qp.post_send(&request) }.expect("post a send");
+    }
+
+    fn scatter_things(self, things: &mut Vec<Thing>) {
+        let Self { id, pd, events, send_cq, recv_cq, qp, memory } = self;
+        things.push(Box::new(id));
+        things.push(Box::new(pd));
+        things.push(Box::new(events));
+        things.push(Box::new(send_cq));
+        things.push(Box::new(recv_cq));
+        things.push(Box::new(qp.clone()));
+        things.push(Box::new(qp));
+        things.push(Box::new(memory));
+    }
+}
+
+/// Sends a message, and waits until both sides know.
+fn exchange(from: &mut Half, to: &Half, number: usize, things: &mut Vec<Thing>) {
+    let text = number.to_ne_bytes();
+    from.memory.write(0, &text).expect("write");
+    to.receive();
+    to.recv_cq.request_notify(false).expect("arm");
+    from.send();
+    // The event is one of the things.
+    things.push(Box::new(to.events.get_event().expect("an event")));
+    let mut done = [Completion::default()];
+    while to.recv_cq.poll(&mut done).expect("poll") == 0 {
+        thread::yield_now();
+    }
+    assert!(done[0].is_success(), "{done:?}");
+    while from.send_cq.poll(&mut done).expect("poll") == 0 {
+        thread::yield_now();
+    }
+    assert!(done[0].is_success(), "{done:?}");
+    let mut arrived = [0; size_of::<usize>()];
+    to.memory.read(0, &mut arrived).expect("read");
+    assert_eq!(arrived, text);
+}
+
+/// How far a connection gets. Each has what those before it have.
+const STAGES: usize = 8;
+
+/// Connects as far as `stage` says: all that was made on the way, and the channels.
+fn connect(number: usize, stage: usize) -> (Vec<Thing>, [EventChannel; 2]) {
+    let mut things: Vec<Thing> = Vec::new();
+    let channels = [channel(), channel()];
+    let (listener, address) = listen(&channels[1], rxe(0));
+    steps(number, stage, [&channels[0], &channels[1]], address, &mut things);
+    things.push(Box::new(listener));
+    (things, channels)
+}
+
+fn steps(
+    number: usize,
+    stage: usize,
+    channels: [&EventChannel; 2],
+    server: std::net::SocketAddr,
+    things: &mut Vec<Thing>,
+) {
+    let [ours, theirs] = channels;
+    let expect = |channel: &EventChannel, wanted| channel.expect_event(wanted).expect("an event");
+    let client = id(ours);
+    client.resolve_addr(None, server, LONG).expect("resolve the address");
+    if stage == 0 {
+        return things.push(Box::new(client));
+    }
+    things.push(Box::new(expect(ours, EventType::AddrResolved)));
+    client.resolve_route(LONG).expect("resolve the route");
+    if stage == 1 {
+        return things.push(Box::new(client));
+    }
+    things.push(Box::new(expect(ours, EventType::RouteResolved)));
+    let mut client = Half::new(client);
+    if stage == 2 {
+        client.receive();
+        return client.scatter_things(things);
+    }
+    client.id.connect(&ConnParam::default()).expect("connect");
+    if stage == 3 {
+        return client.scatter_things(things);
+    }
+    let mut request = expect(theirs, EventType::ConnectRequest);
+    if stage == 4 {
+        things.push(Box::new(request));
+        return client.scatter_things(things);
+    }
+    let mut peer = Half::new(request.take_request().expect("an id"));
+    things.push(Box::new(request));
+    if stage > 5 {
+        peer.id.accept(&ConnParam::default()).expect("accept");
+    }
+    if stage > 6 {
+        things.push(Box::new(expect(ours, EventType::Established)));
+        things.push(Box::new(expect(theirs, EventType::Established)));
+        exchange(&mut client, &peer, number, things);
+        exchange(&mut peer, &client, number, things);
+    }
+    client.scatter_things(things);
+    peer.scatter_things(things);
+}
+
+/// Makes `count` connections and drops all of each in a random order, a part of it in other
+/// threads. Returns the channels of the first `kept` connections.
+fn make_and_drop(
+    count: usize,
+    kept: usize,
+    dice: &mut Dice,
+    stage: impl Fn(usize) -> usize,
+) -> Vec<[EventChannel; 2]> {
+    let mut keep = Vec::new();
+    thread::scope(|scope| {
+        let workers: Vec<Sender<Thing>> = (0..2)
+            .map(|_| {
+                let (sender, things) = queue::<Thing>();
+                scope.spawn(move || things.into_iter().for_each(drop));
+                sender
+            })
+            .collect();
+        for number in 0..count {
+            let (mut things, channels) = connect(number, stage(number));
+            if number < kept {
+                keep.push(channels);
+            } else {
+                let [ours, theirs] = channels;
+                things.push(Box::new(ours));
+                things.push(Box::new(theirs));
+            }
+            dice.shuffle(&mut things);
+            for thing in things {
+                match dice.roll(4) {
+                    worker @ (0 | 1) => workers[worker].send(thing).expect("the worker lives"),
+                    _ => drop(thing),
+                }
+            }
+        }
+    });
+    keep
+}
+
+/// That doing it `count` times leaves what was there before.
+///
+/// The kernel takes what is left on a channel or a context when it closes. So that nothing escapes notice, one context stays open
+/// all the time, and some channels until the first look.
+fn leaves_nothing(count: usize, seed: u64, stage: impl Fn(usize) -> usize) {
+    let mut dice = Dice(seed);
+    let (closed, _) = held();
+    let channel = channel();
+    let keeper = id(&channel);
+    keeper.bind(rxe(0)).expect("bind");
+    let context = keeper.context().expect("context");
+    // Threads, buffers and tables come into being.
+    make_and_drop(2 * STAGES, 0, &mut dice, &stage);
+    let (before, anonymous) = held();
+    let token = id(&channel).token();
+    let kept = make_and_drop(count, 100, &mut dice, &stage);
+    assert_eq!(objects(), before.objects);
+    drop(kept);
+    let (after, now) = held();
+    assert_eq!(after, before);
+    let grown = now.saturating_sub(anonymous);
+    assert!(grown < count * REGION / 2, "{grown} bytes more are mapped");
+    // Nor does the library's own table grow.
+    let place = |token: rdmacm::Token| token.get() & 0xffff_ffff;
+    let last = place(id(&channel).token());
+    assert!(last < place(token) + 32, "{token} was followed by place {last}");
+    drop((keeper, context, channel));
+    let (after, _) = held();
+    assert_eq!(after, closed);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_thousand_connections() {
+    leaves_nothing(1000, 0x9e37_79b9_7f4a_7c15, |_| STAGES - 1);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn connections_abandoned_at_every_stage() {
+    leaves_nothing(40 * STAGES, 0x2545_f491_4f6c_dd1d, |number| number % STAGES);
+}

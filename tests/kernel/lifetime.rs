@@ -1,0 +1,269 @@
+//! Who waits for whom when ids and events go.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
+use rdmacm::{Error, ErrorKind};
+
+use crate::bed::{LONG, Side, ask, channel, id, ids, listen, objects, request, rxe};
+use crate::io::Shape;
+
+/// An id, and the event that its address is resolved.
+fn with_event(channel: &EventChannel) -> (CmId, Event) {
+    let id = id(channel);
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
+    (id, event)
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_dropped_event_is_acknowledged() {
+    let channel = channel();
+    let before = ids();
+    let (id, event) = with_event(&channel);
+    assert_eq!(ids(), before + 1);
+    drop(event);
+    id.destroy().expect("destroy");
+    assert_eq!(ids(), before);
+}
+
+/// That destroying `id` waits until `event`, which another thread received, is dropped.
+fn waits_for(event: Event, id: CmId) {
+    let before = ids();
+    let dropped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let destroyer = scope.spawn(|| {
+            id.destroy().expect("destroy");
+            assert!(dropped.load(Ordering::SeqCst), "it did not wait for the event");
+        });
+        // The kernel's object goes first, then comes the wait.
+        while ids() == before {
+            thread::yield_now();
+        }
+        for _ in 0..20 {
+            objects();
+            assert!(!destroyer.is_finished(), "it did not wait for the event");
+        }
+        dropped.store(true, Ordering::SeqCst);
+        drop(event);
+        destroyer.join().expect("the destroyer is content");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroy_waits_for_an_event_of_another_thread() {
+    let channel = channel();
+    let (id, event) = with_event(&channel);
+    waits_for(event, id);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroy_waits_for_a_request_of_another_thread() {
+    let (ours, theirs) = (channel(), channel());
+    let (listener, address) = listen(&theirs, rxe(0));
+    let _client = ask(&ours, address, &ConnParam::default());
+    let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+    // The request's event is the listener's, even when the request is taken.
+    let request = event.take_request().expect("an id");
+    request.destroy().expect("its own events are none");
+    waits_for(event, listener);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_thread_does_not_wait_for_itself() {
+    let channel = channel();
+    let before = ids();
+    let (id, event) = with_event(&channel);
+    let (id, error) = id.destroy().expect_err("this thread holds an event of it").into_parts();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
+    assert_eq!(error.errno(), libc::EDEADLK);
+    assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
+    // The id is unharmed: it goes on to the next step.
+    assert_eq!(ids(), before + 1);
+    drop(event);
+    id.resolve_route(LONG).expect("resolve the route");
+    let event = channel.expect_event(EventType::RouteResolved).expect("resolved");
+    assert_eq!(event.token(), id.token());
+    drop(event);
+    id.destroy().expect("destroy");
+    assert_eq!(ids(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn events_of_other_ids_are_no_hindrance() {
+    let channel = channel();
+    let (_other, event) = with_event(&channel);
+    let (id, own) = with_event(&channel);
+    drop(own);
+    id.destroy().expect("destroy");
+    drop(event);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn dropping_never_waits() {
+    let channel = channel();
+    let before = ids();
+    let (id, event) = with_event(&channel);
+    drop(id);
+    assert_eq!(ids(), before);
+    // What the event says outlives its id.
+    assert_eq!(event.event_type(), EventType::AddrResolved);
+    // Neither for an event that another thread holds.
+    let (id, event) = with_event(&channel);
+    let (pass, take) = mpsc::channel::<Event>();
+    let (end, ended) = mpsc::channel();
+    let holder = thread::spawn(move || {
+        let held = take.recv().expect("an event");
+        ended.recv().expect("the test ends it");
+        drop(held);
+    });
+    pass.send(event).expect("the holder takes it");
+    drop(id);
+    assert_eq!(ids(), before);
+    end.send(()).expect("the holder waits");
+    holder.join().expect("the holder lives");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_taken_request_outlives_its_listener() {
+    let (ours, theirs) = (channel(), channel());
+    let (listener, address) = listen(&theirs, rxe(0));
+    let client = ask(&ours, address, &ConnParam::default());
+    let server = request(&theirs);
+    listener.destroy().expect("destroy");
+    drop(theirs);
+    let server = Side::new(server, Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    let event = ours.expect_event(EventType::Established).expect("connected");
+    assert_eq!(event.token(), client.id.token());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn requests_that_nobody_read_go_with_their_listener() {
+    let (ours, theirs) = (channel(), channel());
+    let (listener, address) = listen(&theirs, rxe(0));
+    let before = ids();
+    let client = ask(&ours, address, &ConnParam::default());
+    while ids() < before + 2 {
+        thread::yield_now();
+    }
+    listener.destroy().expect("destroy");
+    let error = ours.expect_event(EventType::Established).expect_err("rejected");
+    assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error:?}");
+    client.id.destroy().expect("destroy");
+    assert_eq!(ids(), before - 1);
+    theirs.set_nonblocking(true).expect("make it non-blocking");
+    theirs.get_event().expect_err("nothing is left of it");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn events_that_nobody_read_go_with_their_id() {
+    let channel = channel();
+    channel.set_nonblocking(true).expect("make it non-blocking");
+    for destroy in [true, false] {
+        let id = id(&channel);
+        id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+        // An id that has a device has its event too.
+        while id.context().is_err() {
+            thread::yield_now();
+        }
+        match destroy {
+            true => id.destroy().map_err(Error::from).expect("destroy"),
+            false => drop(id),
+        }
+        let error = channel.get_event().expect_err("nothing is left of it");
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_event_keeps_its_tokens_when_its_ids_place_is_used_again() {
+    let channel = channel();
+    let (id, event) = with_event(&channel);
+    let old = id.token();
+    drop(id);
+    let (next, second) = with_event(&channel);
+    assert_ne!(next.token(), old);
+    assert_eq!((event.token(), second.token()), (old, next.token()));
+}
+
+/// Reads `channel` and drops what comes, until the wake-up of `end`; the tokens that came.
+fn drain(channel: &EventChannel, end: &AtomicBool) -> usize {
+    let mut count = 0;
+    while !end.load(Ordering::SeqCst) {
+        let event = channel.get_event_timeout(std::time::Duration::from_millis(1));
+        count += usize::from(event.expect("wait").is_some());
+    }
+    count
+}
+
+/// Runs `body` while two threads read `channel`; how many events they saw.
+fn while_drained(channel: &EventChannel, body: impl FnOnce()) -> usize {
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers = [(); 2].map(|()| scope.spawn(|| drain(channel, &end)));
+        body();
+        end.store(true, Ordering::SeqCst);
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).sum()
+    })
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_go_while_their_events_arrive() {
+    let channel = channel();
+    let before = ids();
+    let seen = while_drained(&channel, || {
+        for round in 0..300 {
+            let id = id(&channel);
+            id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+            match round % 3 {
+                0 => id.destroy().map_err(Error::from).expect("destroy"),
+                1 => drop(id),
+                // Some events are read before.
+                _ => {
+                    while id.context().is_err() {
+                        thread::yield_now();
+                    }
+                    id.destroy().map_err(Error::from).expect("destroy");
+                }
+            }
+        }
+    });
+    assert!(seen > 0);
+    assert_eq!(ids(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn listeners_go_while_their_requests_arrive() {
+    let (ours, theirs) = (channel(), channel());
+    let before = ids();
+    let seen = while_drained(&theirs, || {
+        for round in 0..60 {
+            let (listener, address) = listen(&theirs, rxe(0));
+            let client = ask(&ours, address, &ConnParam::default());
+            match round % 2 {
+                0 => listener.destroy().map_err(Error::from).expect("destroy"),
+                _ => drop(listener),
+            }
+            let error = ours.expect_event(EventType::Established).expect_err("rejected");
+            assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error:?}");
+            client.id.destroy().expect("destroy");
+        }
+    });
+    assert!(seen > 0);
+    assert_eq!(ids(), before);
+}

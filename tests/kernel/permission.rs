@@ -1,0 +1,143 @@
+//! Device nodes that are missing or closed, and what privilege has to do with it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::stat::{Mode, SFlag, mknod};
+use rdmacm::cm::EventChannel;
+use rdmacm::verbs::{AccessFlags, CompletionChannel, Context, MemoryRegion};
+use rdmacm::{Error, ErrorKind, WrongProcess};
+
+use crate::bed::{Connection, channel, device, id, rxe};
+use crate::child::{become_nobody, hide, in_child};
+use crate::io::Shape;
+
+const MANAGER: &str = "/dev/infiniband/rdma_cm";
+
+/// That the error is `errno`, and names the node and what to do.
+#[track_caller]
+fn remedied(error: &Error, errno: i32, parts: [&str; 2]) {
+    assert!(matches!(error.kind(), ErrorKind::Remedy { .. }), "{error:?}");
+    assert_eq!(error.errno(), errno, "{error}");
+    let text = error.to_string();
+    assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} are not in {text:?}");
+}
+
+/// Makes a device node of this process's own.
+fn make(path: &str, number: u64, mode: u32) {
+    mknod(Path::new(path), SFlag::S_IFCHR, Mode::empty(), number).expect("make a node");
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("set its mode");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_missing_node_is_named_with_the_remedy() {
+    let device = device("rxe0");
+    let node = device.uverbs().expect("a verbs node").path();
+    in_child(|| {
+        hide("/dev/infiniband");
+        let error = EventChannel::new().expect_err("no node");
+        remedied(&error, libc::ENOENT, [MANAGER, "modprobe rdma_ucm"]);
+        let error = Context::open(&device).expect_err("no node");
+        remedied(&error, libc::ENOENT, [&node, "modprobe ib_uverbs"]);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_closed_node_is_named_with_the_remedy() {
+    let device = device("rxe0");
+    let verbs = device.uverbs().expect("a verbs node").clone();
+    let manager = rdmacm::device::rdma_cm();
+    in_child(|| {
+        hide("/dev/infiniband");
+        make(MANAGER, manager.device_number().expect("known"), 0o600);
+        make(&verbs.path(), verbs.device_number().expect("known"), 0o600);
+        // Root may.
+        drop(channel());
+        become_nobody();
+        let error = EventChannel::new().expect_err("closed");
+        remedied(&error, libc::EACCES, [MANAGER, "read and write permission"]);
+        let error = Context::open(&device).expect_err("closed");
+        remedied(&error, libc::EACCES, [&verbs.path(), "read and write permission"]);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn another_device_under_the_name_is_not_used() {
+    let device = device("rxe0");
+    let verbs = device.uverbs().expect("a verbs node").clone();
+    in_child(|| {
+        hide("/dev/infiniband");
+        // The numbers of /dev/null, and of the other one.
+        make(MANAGER, libc::makedev(1, 3), 0o666);
+        let other = crate::bed::device("siw0").uverbs().expect("a verbs node").clone();
+        make(&verbs.path(), other.device_number().expect("known"), 0o666);
+        for error in [
+            EventChannel::new().map(drop).expect_err("another device"),
+            Context::open(&device).map(drop).expect_err("another device"),
+        ] {
+            assert_eq!(error.errno(), libc::ENXIO, "{error}");
+            assert!(error.to_string().contains("make it anew"), "{error}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_ordinary_user_connects() {
+    in_child(|| {
+        become_nobody();
+        Connection::new(Shape::default()).close();
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_privileged_port_is_no_matter_of_credentials() {
+    in_child(|| {
+        become_nobody();
+        let channel = channel();
+        let error = id(&channel).bind(rxe(80)).expect_err("not for an ordinary user");
+        assert!(matches!(error.kind(), ErrorKind::Os(libc::EACCES)), "{error:?}");
+        id(&channel).bind(rxe(8080)).expect("that one is");
+    });
+    id(&channel()).bind(rxe(80)).expect("root may");
+    // The same errno, for the other reason.
+    let channel = channel();
+    in_child(|| {
+        let error = id_error(&channel);
+        let kind = error.kind();
+        assert!(matches!(kind, ErrorKind::WrongProcess(WrongProcess::Forked)), "{error:?}");
+        assert_eq!(error.errno(), libc::EACCES);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn limits_of_the_process_are_told_by_their_errno() {
+    let full = (Resource::RLIMIT_NOFILE, libc::EMFILE);
+    let pinned = (Resource::RLIMIT_MEMLOCK, libc::ENOMEM);
+    in_child(|| {
+        become_nobody();
+        let connection = Connection::new(Shape::default());
+        let context = connection.client.io.cq().context();
+        setrlimit(full.0, 0, 0).expect("set a limit");
+        let error = EventChannel::new().expect_err("no descriptor is left");
+        assert!(matches!(error.kind(), ErrorKind::Os(errno) if *errno == full.1), "{error:?}");
+        let error = CompletionChannel::new(context).expect_err("no descriptor is left");
+        assert!(matches!(error.kind(), ErrorKind::Os(errno) if *errno == full.1), "{error:?}");
+        setrlimit(pinned.0, 4096, 4096).expect("set a limit");
+        let pd = connection.client.io.qp().pd();
+        let error = MemoryRegion::alloc(pd, 1 << 16, AccessFlags::empty()).expect_err("too much");
+        assert!(matches!(error.kind(), ErrorKind::Os(errno) if *errno == pinned.1), "{error:?}");
+        connection.close();
+    });
+}
+
+fn id_error(channel: &EventChannel) -> Error {
+    rdmacm::cm::CmId::new(channel, rdmacm::cm::PortSpace::Tcp).expect_err("the parent's channel")
+}

@@ -1,0 +1,313 @@
+//! What belongs to the process that opened it: children, and threads with other credentials.
+
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, unshare};
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::verbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
+};
+use rdmacm::{Error, ErrorKind, WrongProcess};
+
+use crate::bed::{Connection, LONG, channel, id, ids, listen, objects, rxe};
+use crate::child::{change_credentials_of_this_thread, in_child};
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+#[track_caller]
+fn wrong_process<T>(result: Result<T, Error>, how: WrongProcess) {
+    let Err(error) = result else { panic!("it had success") };
+    match error.kind() {
+        ErrorKind::WrongProcess(found) => assert_eq!(*found, how, "{error}"),
+        _ => panic!("{error:?}"),
+    }
+    assert_eq!(error.errno(), libc::EACCES);
+}
+
+#[track_caller]
+fn forked<T>(result: Result<T, Error>) {
+    wrong_process(result, WrongProcess::Forked);
+}
+
+/// Moves a message each way.
+fn exchange(connection: &Connection) {
+    let Connection { client, server, .. } = connection;
+    for (from, to) in [(client, server), (server, client)] {
+        to.io.receive(1, 0..8).expect("post a receive");
+        from.io.post(2, SendOperation::Send, 8..16, SIGNALED).expect("post a send");
+        to.io.done(1);
+        from.io.done(2);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_childs_calls_are_refused() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, client_channel: channel, .. } = &connection;
+    let fresh = id(channel);
+    let before = objects();
+    in_child(|| {
+        forked(CmId::new(channel, PortSpace::Tcp));
+        forked(channel.get_event());
+        forked(channel.get_event_timeout(Duration::from_secs(1)));
+        forked(channel.expect_event(EventType::Established));
+        forked(channel.set_nonblocking(true));
+        forked(fresh.bind(rxe(0)));
+        forked(fresh.resolve_addr(None, rxe(1), LONG));
+        forked(fresh.resolve_route(LONG));
+        forked(fresh.listen(0));
+        forked(fresh.context());
+        forked(fresh.local_addr());
+        forked(client.id.peer_addr());
+        forked(client.id.connect(&ConnParam::default()));
+        forked(client.id.accept(&ConnParam::default()));
+        forked(client.id.reject(b""));
+        forked(client.id.disconnect());
+        let io = &client.io;
+        let context = io.cq().context();
+        forked(context.query_device());
+        forked(context.query_port(1));
+        forked(ProtectionDomain::new(context));
+        forked(CompletionChannel::new(context));
+        forked(CompletionQueue::new(context, 1, None));
+        forked(MemoryRegion::alloc(io.qp().pd(), 64, AccessFlags::empty()));
+        let caps = QueuePairCaps::default();
+        let init = QueuePairInit { send_cq: io.cq(), recv_cq: io.cq(), caps, signal_all: false };
+        forked(QueuePair::new(io.qp().pd(), &init));
+        forked(io.qp().query());
+        // Not to the rings either, which the child shares.
+        forked(io.receive(1, 0..8));
+        forked(io.post(2, SendOperation::Send, 0..8, SIGNALED));
+        forked(io.cq().poll(&mut [rdmacm::verbs::Completion::default()]));
+        forked(io.cq().request_notify(false));
+        forked(io.cq().wait(&mut [rdmacm::verbs::Completion::default()]));
+        forked(io.channel().get_event());
+        forked(io.channel().set_nonblocking(true));
+    });
+    assert_eq!(objects(), before);
+    exchange(&connection);
+    drop(fresh);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_childs_drops_do_nothing() {
+    let connection = Connection::new(Shape::default());
+    let channel = channel();
+    let id = id(&channel);
+    id.resolve_addr(None, rxe(1), LONG).expect("resolve the address");
+    let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
+    let (_listener, address) = listen(&channel, rxe(0));
+    let ours = crate::bed::channel();
+    let client = crate::bed::ask(&ours, address, &ConnParam::default());
+    let request = channel.expect_event(EventType::ConnectRequest).expect("a request");
+    let before = objects();
+    // The child has its own copy of what is taken.
+    let mut things = Some((connection, channel, id, event, client, request));
+    in_child(|| drop(things.take()));
+    let (connection, channel, id, event, client, mut request) = things.expect("still here");
+    assert_eq!(objects(), before);
+    exchange(&connection);
+    connection.close();
+    drop(event);
+    id.resolve_route(LONG).expect("it is as it was");
+    channel.expect_event(EventType::RouteResolved).expect("resolved");
+    id.destroy().expect("destroy");
+    request.take_request().expect("an id").reject(b"").expect("reject");
+    ours.expect_event(EventType::Established).expect_err("rejected");
+    client.id.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_childs_destroys_are_refused() {
+    let mut connection = Some(Connection::new(Shape::default()));
+    let channel = channel();
+    let mut id = Some(id(&channel));
+    let mut parts = {
+        let context = connection.as_ref().expect("there is one").client.io.cq().context();
+        let cq = CompletionQueue::new(context, 1, None).expect("completion queue");
+        let pd = ProtectionDomain::new(context).expect("protection domain");
+        let caps = QueuePairCaps::default();
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let qp = QueuePair::new(&pd, &init).expect("queue pair");
+        Some((qp, cq, pd))
+    };
+    let before = objects();
+    in_child(|| {
+        forked(id.take().expect("there is one").destroy().map_err(Error::from));
+        let (qp, cq, pd) = parts.take().expect("there are some");
+        forked(qp.destroy().map_err(Error::from));
+        forked(cq.destroy().map_err(Error::from));
+        forked(pd.destroy().map_err(Error::from));
+        drop(connection.take());
+    });
+    assert_eq!(objects(), before);
+    let (qp, cq, pd) = parts.expect("still here");
+    qp.destroy().expect("destroy");
+    cq.destroy().expect("destroy");
+    pd.destroy().expect("destroy");
+    id.expect("still here").destroy().expect("destroy");
+    connection.expect("still here").close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_cannot_change_how_its_parent_waits() {
+    let channel = channel();
+    let connection = Connection::new(Shape::default());
+    in_child(|| {
+        forked(channel.get_event_timeout(Duration::ZERO));
+        forked(channel.set_nonblocking(true));
+        forked(connection.client.io.channel().set_nonblocking(true));
+    });
+    let (wait, end) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            wait.send(()).expect("the test listens");
+            channel.get_event().expect("it waits until there is one").token()
+        });
+        end.recv().expect("the reader starts");
+        for _ in 0..20 {
+            objects();
+            assert!(!reader.is_finished(), "it did not wait");
+        }
+        let id = id(&channel);
+        id.resolve_addr(None, rxe(1), LONG).expect("resolve the address");
+        assert_eq!(reader.join().expect("the reader lives"), id.token());
+    });
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_connects_with_what_it_opens_itself() {
+    let connection = Connection::new(Shape::default());
+    in_child(|| {
+        let own = Connection::new(Shape::default());
+        exchange(&own);
+        own.close();
+        // A child of a child is another process again.
+        let own = Connection::new(Shape::default());
+        in_child(|| forked(own.client.id.local_addr()));
+        exchange(&own);
+        own.close();
+    });
+    exchange(&connection);
+    connection.close();
+}
+
+/// Runs `body` in a thread that has credentials of its own.
+fn in_changed_thread(body: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let changed = scope.spawn(|| {
+            change_credentials_of_this_thread();
+            body();
+        });
+        changed.join().expect("the thread is content");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn other_credentials_are_told_apart_from_other_refusals() {
+    let channel = channel();
+    let (listener, _) = listen(&channel, rxe(0));
+    let id = id(&channel);
+    in_changed_thread(|| {
+        let credentials = WrongProcess::Credentials;
+        wrong_process(CmId::new(&channel, PortSpace::Tcp), credentials);
+        wrong_process(channel.get_event(), credentials);
+        wrong_process(id.bind(rxe(0)), credentials);
+        wrong_process(id.resolve_addr(None, rxe(1), LONG), credentials);
+        wrong_process(listener.local_addr(), credentials);
+        // What it opens itself is its own.
+        Connection::new(Shape::default()).close();
+    });
+    // The others are not concerned.
+    id.bind(rxe(0)).expect("bind");
+    listener.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_id_comes_back_from_a_destroy_with_other_credentials() {
+    let channel = channel();
+    let before = ids();
+    let id = id(&channel);
+    id.bind(rxe(0)).expect("bind");
+    assert_eq!(ids(), before + 1);
+    let mut back = None;
+    in_changed_thread(|| {
+        let (id, error) = id.destroy().expect_err("refused").into_parts();
+        wrong_process(Err::<(), _>(error), WrongProcess::Credentials);
+        back = Some(id);
+    });
+    let id = back.expect("it came back");
+    assert!(id.local_addr().expect("it is as it was").is_some());
+    id.destroy().expect("destroy");
+    assert_eq!(ids(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_id_dropped_with_other_credentials_goes_with_the_next_command() {
+    let channel = channel();
+    let other = id(&channel);
+    let before = ids();
+    let id = id(&channel);
+    id.bind(rxe(0)).expect("bind");
+    in_changed_thread(|| drop(id));
+    assert_eq!(ids(), before + 1);
+    assert_eq!(other.local_addr().expect("query"), None);
+    assert_eq!(ids(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn verbs_do_not_mind_other_credentials() {
+    let connection = Connection::new(Shape::default());
+    let before = objects();
+    in_changed_thread(|| {
+        exchange(&connection);
+        let context = connection.client.io.cq().context();
+        context.query_device().expect("query");
+        context.query_port(1).expect("query");
+        // One of each is made, and goes.
+        let events = CompletionChannel::new(context).expect("completion channel");
+        let cq = CompletionQueue::new(context, 1, Some(&events)).expect("completion queue");
+        let pd = ProtectionDomain::new(context).expect("protection domain");
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let region = MemoryRegion::alloc(&pd, 4096, access).expect("memory region");
+        let caps = QueuePairCaps::default();
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let qp = QueuePair::new(&pd, &init).expect("queue pair");
+        qp.query().expect("query");
+        cq.request_notify(false).expect("arm");
+        qp.destroy().expect("destroy");
+        drop(region);
+        cq.destroy().expect("destroy");
+        pd.destroy().expect("destroy");
+    });
+    assert_eq!(objects(), before);
+    exchange(&connection);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_user_namespace_is_other_credentials() {
+    in_child(|| {
+        let channel = channel();
+        let connection = Connection::new(Shape::default());
+        unshare(CloneFlags::CLONE_NEWUSER).expect("a user namespace");
+        wrong_process(CmId::new(&channel, PortSpace::Tcp), WrongProcess::Credentials);
+        exchange(&connection);
+        drop::<EventChannel>(channel);
+    });
+}

@@ -1,0 +1,173 @@
+//! A device that goes while it is in use.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::thread;
+
+use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::device::{self, GidType, PortState, link};
+use rdmacm::{Error, ErrorKind};
+
+use crate::bed::{Connection, LONG, channel, id, listen, resolve};
+use crate::io::Shape;
+
+/// A device of the test's own, over a network device of its own.
+struct Own {
+    name: &'static str,
+    netdev: &'static str,
+    address: SocketAddr,
+}
+
+fn ip(arguments: &[&str]) {
+    let status = Command::new("ip").args(arguments).status().expect("run ip");
+    assert!(status.success(), "ip {arguments:?}");
+}
+
+impl Own {
+    fn new() -> Self {
+        let own =
+            Self { name: "rxe7", netdev: "own0", address: "10.6.0.1:0".parse().expect("one") };
+        ip(&["link", "add", own.netdev, "type", "dummy"]);
+        ip(&["address", "add", "10.6.0.1/24", "dev", own.netdev]);
+        ip(&["link", "set", own.netdev, "up"]);
+        link::add(own.name, link::LinkKind::Rxe, own.netdev).expect("add the link");
+        while !own.is_ready() {
+            thread::yield_now();
+        }
+        own
+    }
+
+    fn is_ready(&self) -> bool {
+        let port = crate::bed::device(self.name).port(1).expect("it has a port");
+        let mut gids = port.gids().expect("GIDs");
+        let wanted = "::ffff:10.6.0.1".parse::<std::net::Ipv6Addr>().expect("an address");
+        port.state() == Some(PortState::IB_PORT_ACTIVE)
+            && gids.any(|entry| entry.gid == wanted.into() && entry.kind == Some(GidType::RoceV2))
+    }
+
+    fn exists(&self) -> bool {
+        device::list().expect("list").iter().any(|device| device.name() == self.name)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        ip(&["link", "delete", self.netdev]);
+    }
+}
+
+#[track_caller]
+fn gone<T>(result: Result<T, Error>) {
+    let Err(error) = result else { panic!("it had success") };
+    assert!(matches!(error.kind(), ErrorKind::DeviceGone(libc::ENXIO)), "{error:?}");
+    assert!(error.to_string().contains("the device is gone"), "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_without_verbs_hear_of_it_and_can_go() {
+    let own = Own::new();
+    let channel = channel();
+    let (listener, server) = listen(&channel, own.address);
+    let bound = id(&channel);
+    bound.bind(own.address).expect("bind");
+    let resolved = resolve(&channel, server);
+    // Nobody has the device open, so it goes at once.
+    link::delete(own.name).expect("delete the link");
+    assert!(!own.exists());
+    let mut ids = vec![listener, bound, resolved];
+    let mut told: Vec<_> = ids
+        .iter()
+        .map(|_| {
+            let error = channel.expect_event(EventType::Established).expect_err("bad news");
+            assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");
+            error.subject().to_owned()
+        })
+        .collect();
+    told.sort_unstable();
+    told.dedup();
+    assert_eq!(told.len(), ids.len(), "{told:?}");
+    for id in &ids {
+        gone(id.local_addr());
+        gone(id.context());
+        gone(id.listen(0));
+        gone(id.bind(own.address));
+        gone(id.resolve_addr(None, server, LONG));
+        gone(id.resolve_route(LONG));
+    }
+    drop(ids.pop());
+    for id in ids {
+        id.destroy().expect("destroy");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
+    let own = Own::new();
+    let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
+    thread::scope(|scope| {
+        let deleter = scope.spawn(|| link::delete(own.name));
+        for (side, channel) in [
+            (&connection.client, &connection.client_channel),
+            (&connection.server, &connection.server_channel),
+        ] {
+            let event = loop {
+                let event = channel.get_event().expect("an event");
+                // The other side may have gone first.
+                if event.event_type() != EventType::Disconnected {
+                    break event;
+                }
+            };
+            assert_eq!(event.event_type(), EventType::DeviceRemoval);
+            assert_eq!((event.token(), event.status()), (side.id.token(), 0));
+        }
+        for side in [&connection.client, &connection.server] {
+            // The kernel closes the id a moment after it has told.
+            while side.id.local_addr().is_ok() {
+                thread::yield_now();
+            }
+            gone(side.id.local_addr());
+            gone(side.id.connect(&ConnParam::default()));
+            gone(side.id.accept(&ConnParam::default()));
+            gone(side.id.reject(b""));
+        }
+        let Connection { client, server, .. } = connection;
+        client.id.destroy().expect("destroy");
+        server.id.destroy().expect("destroy");
+        assert!(!deleter.is_finished(), "rxe cannot take a context from its user");
+        drop((client.io, server.io));
+        deleter.join().expect("the deleter lives").expect("delete the link");
+    });
+    assert!(!own.exists());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_device_that_comes_again_is_another() {
+    let own = Own::new();
+    let first = crate::bed::device(own.name);
+    Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
+    link::delete(own.name).expect("nobody holds it any more");
+    drop(own);
+    let own = Own::new();
+    let second = crate::bed::device(own.name);
+    assert_ne!(first.index(), second.index());
+    assert_eq!(first.resources().expect_err("it is gone").errno(), libc::EINVAL);
+    Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn links_that_cannot_be_are_refused() {
+    let own = Own::new();
+    let kind = link::LinkKind::Rxe;
+    let errno = |result: rdmacm::Result<()>| result.expect_err("refused").errno();
+    assert_eq!(errno(link::add("rxe8", kind, "nowhere0")), libc::ENODEV);
+    assert_eq!(errno(link::add("rxe8", kind, own.netdev)), libc::EEXIST);
+    assert_eq!(errno(link::add(own.name, link::LinkKind::Siw, own.netdev)), libc::ENFILE);
+    assert_eq!(errno(link::delete("rxe8")), libc::ENODEV);
+    let names = |port: &device::Port| port.device_name().to_owned();
+    let listed: Vec<_> = link::list().expect("list").iter().map(names).collect();
+    assert!(listed.contains(&own.name.to_owned()), "{listed:?}");
+}

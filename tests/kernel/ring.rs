@@ -1,0 +1,191 @@
+//! The rings that are shared with the kernel: around and around, and full.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use rdmacm::ErrorKind;
+use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation, WcOpcode};
+
+use crate::bed::{Connection, assert_invalid};
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+fn shape(requests: u32) -> Shape {
+    let caps = QueuePairCaps {
+        max_send_wr: requests,
+        max_recv_wr: requests,
+        max_inline_data: 16,
+        ..QueuePairCaps::default()
+    };
+    Shape { caps, completions: 2 * requests, ..Shape::default() }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn many_rounds_around_small_rings() {
+    for requests in [1, 2, 3, 7] {
+        let connection = Connection::new(shape(requests));
+        let Connection { client, server, .. } = &connection;
+        let depth = u64::from(requests);
+        (0..depth).for_each(|wr_id| server.io.receive(wr_id, 0..16).expect("post a receive"));
+        for number in 0..300_u64 {
+            let bytes = number.to_ne_bytes();
+            client.io.post_inline(number, SendOperation::Send, &bytes, SIGNALED).expect("post");
+            server.io.done(number);
+            assert_eq!(server.io.bytes(0..8), bytes);
+            server.io.receive(number + depth, 0..16).expect("there is room again");
+            client.io.done(number);
+        }
+        connection.close();
+    }
+}
+
+/// Posts until the queue is full; how many went in.
+fn fill(mut post: impl FnMut(u64) -> rdmacm::Result<()>) -> u64 {
+    for number in 0..1000 {
+        if let Err(error) = post(number) {
+            assert_eq!(error.errno(), libc::ENOMEM, "{error}");
+            assert_invalid(&error, &["the queue is full", &format!("{number} requests")]);
+            return number;
+        }
+    }
+    panic!("the queue has no end");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_full_send_queue_loses_nothing() {
+    let connection = Connection::new(shape(10));
+    let Connection { client, server, .. } = &connection;
+    let wanted = u64::from(client.io.qp().caps().max_send_wr);
+    for _ in 0..3 {
+        // Nothing completes as long as the peer has no receive.
+        let bytes = |number: u64| (number * 3).to_ne_bytes();
+        let send =
+            |number| client.io.post_inline(number, SendOperation::Send, &bytes(number), SIGNALED);
+        let count = fill(send);
+        assert!(count >= wanted && count < 2 * wanted, "{count} where {wanted} were promised");
+        assert!(client.io.polled().is_none());
+        for number in 0..count {
+            let at = usize::try_from(number).expect("small") * 8;
+            server.io.receive(number, at..at + 8).expect("post a receive");
+        }
+        for number in 0..count {
+            let at = usize::try_from(number).expect("small") * 8;
+            server.io.done(number);
+            client.io.done(number);
+            assert_eq!(server.io.bytes(at..at + 8), bytes(number));
+        }
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_full_receive_queue_loses_nothing() {
+    let connection = Connection::new(shape(10));
+    let Connection { client, server, .. } = &connection;
+    for _ in 0..3 {
+        let count = fill(|number| server.io.receive(number, 0..8));
+        assert!(count >= u64::from(server.io.qp().caps().max_recv_wr), "{count}");
+        for number in 0..count {
+            let bytes = (number * 5).to_ne_bytes();
+            client.io.post_inline(number, SendOperation::Send, &bytes, SIGNALED).expect("post");
+            server.io.done(number);
+            client.io.done(number);
+            assert_eq!(server.io.bytes(0..8), bytes);
+        }
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn two_threads_post_and_two_poll() {
+    const EACH: u64 = 200;
+    const ALL: usize = 2 * 200;
+    let connection = Connection::new(shape(12));
+    let Connection { client, server, .. } = &connection;
+    let depth = 12;
+    (0..depth).for_each(|slot: u64| {
+        let at = usize::try_from(slot).expect("small") * 8;
+        server.io.receive(slot, at..at + 8).expect("post a receive");
+    });
+    let post = |first: u64| {
+        for number in first..first + EACH {
+            loop {
+                let bytes = number.to_ne_bytes();
+                match client.io.post_inline(number, SendOperation::Send, &bytes, SIGNALED) {
+                    Ok(()) => break,
+                    Err(error) => assert_eq!(error.errno(), libc::ENOMEM, "{error}"),
+                }
+                thread::yield_now();
+            }
+        }
+    };
+    let completed = AtomicUsize::new(0);
+    let poll = || {
+        let mut numbers = Vec::new();
+        while completed.load(Ordering::Relaxed) < ALL {
+            let mut some = [Completion::default(); 3];
+            let count = client.io.cq().poll(&mut some).expect("poll");
+            assert!(some[..count].iter().all(Completion::is_success), "{some:?}");
+            numbers.extend(some[..count].iter().map(Completion::wr_id));
+            completed.fetch_add(count, Ordering::Relaxed);
+            thread::yield_now();
+        }
+        numbers
+    };
+    let mut received = Vec::new();
+    let sent = thread::scope(|scope| {
+        let posters = [scope.spawn(|| post(0)), scope.spawn(|| post(EACH))];
+        let pollers = [scope.spawn(poll), scope.spawn(poll)];
+        while received.len() < ALL {
+            let completion = server.io.next();
+            assert!(completion.is_success(), "{completion:?}");
+            assert_eq!(completion.opcode(), WcOpcode::IB_WC_RECV);
+            let slot = completion.wr_id();
+            let at = usize::try_from(slot).expect("small") * 8;
+            let bytes = server.io.bytes(at..at + 8).try_into().expect("8 bytes");
+            received.push(u64::from_ne_bytes(bytes));
+            server.io.receive(slot, at..at + 8).expect("there is room again");
+        }
+        posters.into_iter().for_each(|poster| poster.join().expect("a poster"));
+        pollers.map(|poller| poller.join().expect("a poller"))
+    });
+    // Each thread's own in their order, and each exactly once.
+    let of = |first: u64| received.iter().filter(move |number| **number / EACH == first);
+    for first in [0, 1] {
+        assert!(of(first).is_sorted(), "{received:?}");
+    }
+    let all = (0..2 * EACH).collect::<Vec<_>>();
+    let mut sent = sent.concat();
+    for numbers in [&mut received, &mut sent] {
+        numbers.sort_unstable();
+        assert_eq!(*numbers, all);
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sizes_that_no_queue_pair_has_are_refused() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, .. } = &connection;
+    let (pd, cq) = (client.io.qp().pd(), client.io.cq());
+    let default = QueuePairCaps::default();
+    for caps in [
+        QueuePairCaps { max_send_wr: 1 << 24, ..default },
+        QueuePairCaps { max_recv_wr: 1 << 24, ..default },
+        QueuePairCaps { max_send_sge: 1000, ..default },
+        QueuePairCaps { max_recv_sge: 1000, ..default },
+        QueuePairCaps { max_inline_data: 1 << 16, ..default },
+    ] {
+        let init =
+            rdmacm::verbs::QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+        let error = rdmacm::verbs::QueuePair::new(pd, &init).expect_err("refused");
+        assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{caps:?}: {error:?}");
+    }
+    connection.close();
+}

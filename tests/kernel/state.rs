@@ -1,0 +1,203 @@
+//! Calls that come too early, too late or twice.
+
+use std::time::Duration;
+
+use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::verbs::{
+    Completion, CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps,
+    QueuePairInit, SendFlags, SendOperation, WcStatus,
+};
+use rdmacm::{Error, ErrorKind};
+
+use crate::bed::{
+    Connection, LONG, Side, ask, assert_invalid, channel, device, id, listen, request, resolve,
+    rxe, siw,
+};
+use crate::io::{Shape, receive_nothing};
+
+/// That the kernel, or the library, found the call out of place, and that the error says which call on what.
+#[track_caller]
+fn misplaced(result: Result<(), Error>, operation: &str, id: &CmId) {
+    let error = result.expect_err("out of place");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    assert_eq!(error.operation(), operation, "{error}");
+    assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn before_the_address_is_resolved() {
+    let channel = channel();
+    let id = id(&channel);
+    for result in [id.connect(&ConnParam::default()), id.accept(&ConnParam::default())] {
+        let error = result.expect_err("no device");
+        assert_invalid(&error, &["not bound to a device", "resolve an address first"]);
+        assert_eq!(error.errno(), libc::EINVAL);
+        assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
+    }
+    assert_invalid(&id.reject(b"").expect_err("no request"), &["not bound to a device"]);
+    assert_invalid(&id.disconnect().expect_err("no connection"), &["not bound to a device"]);
+    misplaced(id.resolve_route(LONG), "resolve the route of", &id);
+    // None of it did harm.
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve");
+    channel.expect_event(EventType::AddrResolved).expect("resolved");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn before_the_route_is_resolved() {
+    let channel = channel();
+    let id = id(&channel);
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve");
+    channel.expect_event(EventType::AddrResolved).expect("resolved");
+    let error = id.connect(&ConnParam::default()).expect_err("there is no queue pair");
+    assert_invalid(&error, &["no queue pair"]);
+    let side = Side::new(id, Shape::default());
+    misplaced(side.id.connect(&ConnParam::default()), "connect", &side.id);
+    misplaced(side.id.resolve_route(Duration::ZERO), "resolve the route of", &side.id);
+    misplaced(side.id.resolve_addr(None, rxe(7471), LONG), "resolve the address", &side.id);
+    side.id.resolve_route(LONG).expect("resolve the route");
+    channel.expect_event(EventType::RouteResolved).expect("resolved");
+    misplaced(side.id.resolve_route(LONG), "resolve the route of", &side.id);
+    misplaced(side.id.bind(rxe(0)), "bind", &side.id);
+    misplaced(side.id.listen(0), "listen on", &side.id);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn on_a_connection() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    let param = ConnParam::default();
+    assert_eq!(server.id.accept(&param).expect_err("twice").errno(), libc::EINVAL);
+    misplaced(server.id.reject(b""), "reject", &server.id);
+    misplaced(client.id.connect(&param), "connect", &client.id);
+    assert_eq!(client.id.accept(&param).expect_err("not asked").errno(), libc::EINVAL);
+    for side in [client, server] {
+        misplaced(side.id.listen(0), "listen on", &side.id);
+        misplaced(side.id.bind(rxe(0)), "bind", &side.id);
+        misplaced(side.id.resolve_addr(None, rxe(1), LONG), "resolve the address", &side.id);
+    }
+    // None of it did harm.
+    server.io.receive(1, 0..8).expect("post a receive");
+    client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
+    server.io.done(1);
+    client.io.done(2);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn on_a_listener() {
+    let channel = channel();
+    let (listener, _) = listen(&channel, rxe(0));
+    let param = ConnParam::default();
+    misplaced(listener.bind(rxe(0)), "bind", &listener);
+    misplaced(listener.connect(&param), "connect", &listener);
+    misplaced(listener.accept(&param), "accept", &listener);
+    misplaced(listener.resolve_addr(None, rxe(1), LONG), "resolve the address", &listener);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn after_a_rejection() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = ask(&ours, address, &ConnParam::default());
+    let unwanted = Side::new(request(&theirs), Shape::default());
+    unwanted.id.reject(b"").expect("reject");
+    misplaced(unwanted.id.reject(b""), "reject", &unwanted.id);
+    let error = unwanted.id.accept(&ConnParam::default()).expect_err("it is too late");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    ours.expect_event(EventType::Established).expect_err("rejected");
+    misplaced(client.id.connect(&ConnParam::default()), "connect", &client.id);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn queue_pairs_where_none_can_be() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, rxe(0));
+    let side = Side::new(resolve(&channel, address), Shape::default());
+    let (pd, cq) = (side.io.qp().pd(), side.io.cq());
+    let caps = QueuePairCaps::default();
+    let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+    let error = side.id.create_qp(pd, &init).expect_err("a second one");
+    assert_invalid(&error, &["create the queue pair of id", "has one already"]);
+    let error = id(&channel).create_qp(pd, &init).expect_err("no device");
+    assert_invalid(&error, &["not bound to a device"]);
+    // Objects of two openings of a device do not mix.
+    let other = Context::open(&device("rxe0")).expect("open");
+    let foreign = ProtectionDomain::new(&other).expect("protection domain");
+    let error = resolve(&channel, address).create_qp(&foreign, &init).expect_err("foreign");
+    assert_invalid(&error, &["another context"]);
+    let error = QueuePair::new(&foreign, &init).expect_err("foreign");
+    assert_invalid(&error, &["another context"]);
+    let events = rdmacm::verbs::CompletionChannel::new(&other).expect("completion channel");
+    let error = CompletionQueue::new(cq.context(), 1, Some(&events)).expect_err("foreign");
+    assert_invalid(&error, &["another context"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_can_be_replaced_before_it_connects() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, rxe(0));
+    let id = resolve(&channel, address);
+    let first = Side::new(id, Shape::default());
+    let number = first.io.qp().number();
+    first.id.destroy_qp();
+    assert!(first.id.qp().is_none());
+    let Side { id, io } = first;
+    drop(io);
+    let second = Side::new(id, Shape::default());
+    assert_eq!(second.id.qp().expect("there is one").number(), second.io.qp().number());
+    assert_ne!(second.io.qp().number(), number);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn posting_in_the_wrong_state() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, rxe(0));
+    let side = Side::new(resolve(&channel, address), Shape::default());
+    // INIT: receives, but no sends.
+    side.io.receive(1, 0..8).expect("post a receive");
+    let send = |wr_id| side.io.post(wr_id, SendOperation::Send, 0..8, SendFlags::SIGNALED);
+    let error = send(2).expect_err("nobody to send to");
+    assert_invalid(&error, &["post a send", "IB_QPS_INIT", "IB_QPS_RTS"]);
+    assert_eq!(error.errno(), libc::EINVAL);
+    // RESET: neither.
+    let (pd, cq) = (side.io.qp().pd(), side.io.cq());
+    let caps = QueuePairCaps::default();
+    let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+    let fresh = QueuePair::new(pd, &init).expect("queue pair");
+    let error = receive_nothing(&fresh, 3).expect_err("it is in RESET");
+    assert_invalid(&error, &["post a receive", "IB_QPS_RESET"]);
+    fresh.destroy().expect("destroy");
+    // ERR: both, and both come back.
+    side.id.disconnect().expect_err("there is no connection, but the queue pair is in ERR");
+    send(4).expect("post a send");
+    let mut flushed = [side.io.next(), side.io.next()].map(|done: Completion| {
+        assert_eq!(done.status(), WcStatus::IB_WC_WR_FLUSH_ERR, "{done:?}");
+        done.wr_id()
+    });
+    flushed.sort_unstable();
+    assert_eq!(flushed, [1, 4]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_driver_without_data_path_is_named() {
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(siw(0)).expect("bind");
+    let context = id.context().expect("the device opens");
+    assert_eq!(context.device().name(), "siw0");
+    assert!(context.query_device().expect("query").max_qp > 0);
+    let error = CompletionQueue::new(&context, 16, None).expect_err("no data path");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
+    assert_eq!(error.errno(), libc::EOPNOTSUPP);
+    let text = error.to_string().to_lowercase();
+    assert!(text.contains("siw0") && text.contains("driver"), "{text}");
+}

@@ -1,0 +1,24 @@
+//! What may go from thread to thread, said to the compiler.
+
+use rdmacm::cm::{CmId, ConnParam, DatagramParam, Event, EventChannel, EventData, Rejection};
+use rdmacm::device::{Chardev, Device, Port, Resources};
+use rdmacm::verbs::{
+    Completion, CompletionChannel, CompletionEvent, CompletionQueue, Context, MemoryRegion,
+    ProtectionDomain, QueuePair, SendRequest,
+};
+use rdmacm::{DestroyError, Error, Token};
+
+/// Compiles for types that any thread may use and take along.
+const fn shared<T: Send + Sync>() {}
+
+const _: () = {
+    shared::<EventChannel>();
+    shared::<CmId>();
+    shared::<Event>();
+    shared::<(EventData, ConnParam, DatagramParam, Rejection)>();
+    shared::<(Context, ProtectionDomain, MemoryRegion, QueuePair)>();
+    shared::<(CompletionQueue, CompletionChannel, CompletionEvent, Completion)>();
+    shared::<SendRequest<'static>>();
+    shared::<(Device, Port, Chardev, Resources)>();
+    shared::<(Error, DestroyError<CmId>, Token)>();
+};

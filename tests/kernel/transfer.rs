@@ -1,0 +1,257 @@
+//! What moves over a connection: sends, writes and reads of every shape.
+
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::ops::Range;
+
+use nix::net::if_::if_nametoindex;
+use rdmacm::cm::ConnParam;
+use rdmacm::verbs::{QueuePairCaps, SendFlags, SendOperation, WcOpcode};
+
+use crate::bed::{Connection, Side, assert_invalid, device, rxe, rxe_v6};
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// Around every length at which something changes: none, a word, inline, a packet of 1024, a page, and the largest.
+const LENGTHS: [usize; 17] =
+    [0, 1, 2, 3, 4, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, 1 << 20];
+
+/// Bytes kept free on either side of what moves.
+const GUARD: usize = 64;
+
+/// Bytes that differ from their neighbours, and from those of another `seed`.
+fn pattern(seed: usize, length: usize) -> Vec<u8> {
+    let byte = |place: usize| u8::try_from((seed * 89 + place * 7 + place / 251) % 251);
+    (0..length).map(|place| byte(place).expect("below 251")).collect()
+}
+
+fn large() -> Shape {
+    Shape { memory: (1 << 20) + 3 * GUARD, ..Shape::default() }
+}
+
+/// Where `length` bytes lie, neither at an even address.
+fn place(length: usize) -> Range<usize> {
+    GUARD + 1..GUARD + 1 + length
+}
+
+/// Readies both memories: the pattern in one, and nothing but guard bytes in the other.
+fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
+    let bytes = pattern(length, length);
+    from.io.fill(place(length).start, &bytes);
+    to.io.fill(0, &vec![0xee; length + 3 * GUARD]);
+    bytes
+}
+
+/// That the bytes are there, and the bytes around them untouched.
+#[track_caller]
+fn check(to: &Side, bytes: &[u8]) {
+    let Range { start, end } = place(bytes.len());
+    let all = to.io.bytes(0..end + GUARD);
+    assert!(all[..start].iter().all(|byte| *byte == 0xee), "{} bytes: before", bytes.len());
+    assert!(all[start..end] == *bytes, "{} bytes differ", bytes.len());
+    assert!(all[end..].iter().all(|byte| *byte == 0xee), "{} bytes: behind", bytes.len());
+}
+
+fn send(from: &mut Side, to: &mut Side, length: usize) {
+    let bytes = prepare(from, to, length);
+    // More room than the message takes.
+    let room = place(length).start..place(length).end + GUARD / 2;
+    to.io.receive(7, room).expect("post a receive");
+    from.io.post(8, SendOperation::Send, place(length), SIGNALED).expect("post a send");
+    let received = to.io.done(7);
+    assert_eq!(received.byte_len() as usize, length);
+    assert_eq!(received.opcode(), WcOpcode::IB_WC_RECV);
+    assert_eq!(received.qp_num(), to.io.qp().number());
+    let sent = from.io.done(8);
+    assert_eq!(sent.opcode(), WcOpcode::IB_UVERBS_WC_SEND);
+    assert_eq!(sent.qp_num(), from.io.qp().number());
+    check(to, &bytes);
+}
+
+fn write(from: &mut Side, to: &mut Side, length: usize) {
+    let bytes = prepare(from, to, length);
+    let there = to.io.written_at(place(length).start as u64);
+    from.io.post(9, there, place(length), SIGNALED).expect("post a write");
+    assert_eq!(from.io.done(9).opcode(), WcOpcode::IB_UVERBS_WC_RDMA_WRITE);
+    check(to, &bytes);
+    assert!(to.io.polled().is_none(), "the peer's program does not notice");
+}
+
+fn read(from: &mut Side, to: &mut Side, length: usize) {
+    let bytes = prepare(from, to, length);
+    let there = from.io.read_at(place(length).start as u64);
+    to.io.post(10, there, place(length), SIGNALED).expect("post a read");
+    let completion = to.io.done(10);
+    assert_eq!(completion.opcode(), WcOpcode::IB_UVERBS_WC_RDMA_READ);
+    check(to, &bytes);
+}
+
+fn every_length(movement: fn(&mut Side, &mut Side, usize)) {
+    let mut connection = Connection::new(large());
+    let Connection { client, server, .. } = &mut connection;
+    for length in LENGTHS {
+        movement(client, server, length);
+        movement(server, client, length);
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sends_of_every_length() {
+    every_length(send);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn writes_of_every_length() {
+    every_length(write);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn reads_of_every_length() {
+    every_length(read);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn over_ipv6_too() {
+    let mut connection = Connection::to(rxe_v6(0), large(), &ConnParam::default());
+    let peer = connection.client.id.peer_addr().expect("query").expect("there is a peer");
+    assert!(peer.is_ipv6(), "{peer}");
+    let Connection { client, server, .. } = &mut connection;
+    for movement in [send, write, read] {
+        movement(client, server, 5000);
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn over_a_link_local_address_too() {
+    let port = device("rxe0").port(1).expect("rxe0 has a port");
+    let mut addresses = port.gids().expect("GIDs").map(|entry| Ipv6Addr::from(entry.gid));
+    let address = addresses.find(Ipv6Addr::is_unicast_link_local).expect("there is one");
+    let scope = if_nametoindex("v0").expect("v0 is there");
+    let address = SocketAddrV6::new(address, 0, 0, scope);
+    let mut connection = Connection::to(address.into(), large(), &ConnParam::default());
+    let Connection { client, server, .. } = &mut connection;
+    let SocketAddr::V6(peer) = client.id.peer_addr().expect("query").expect("there is a peer")
+    else {
+        panic!("it has another family");
+    };
+    assert_eq!((peer.ip(), peer.scope_id()), (address.ip(), scope));
+    send(client, server, 5000);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn inline_bytes_up_to_the_limit() {
+    let caps = QueuePairCaps { max_inline_data: 200, ..QueuePairCaps::default() };
+    let mut connection = Connection::new(Shape { caps, ..Shape::default() });
+    let Connection { client, server, .. } = &mut connection;
+    let limit = client.io.qp().caps().max_inline_data as usize;
+    assert!(limit >= 200, "{limit}");
+    for length in [0, 1, limit - 1, limit] {
+        let mut bytes = pattern(length, length);
+        server.io.fill(0, &vec![0xee; limit + 8]);
+        server.io.receive(1, 0..limit + 8).expect("post a receive");
+        client.io.post_inline(2, SendOperation::Send, &bytes, SIGNALED).expect("post a send");
+        // They are free at once.
+        let sent = bytes.clone();
+        bytes.fill(0);
+        assert_eq!(server.io.done(1).byte_len() as usize, length);
+        client.io.done(2);
+        assert_eq!(server.io.bytes(0..length), sent);
+        assert_eq!(server.io.bytes(length..limit + 8), vec![0xee; limit + 8 - length]);
+
+        let there = server.io.written_at(1);
+        client.io.post_inline(3, there, &sent, SIGNALED).expect("post a write");
+        client.io.done(3);
+        assert_eq!(server.io.bytes(1..1 + length), sent);
+    }
+    let too_long = vec![0; limit + 1];
+    let refused = client.io.post_inline(4, SendOperation::Send, &too_long, SIGNALED);
+    let (given, most) = ((limit + 1).to_string(), limit.to_string());
+    assert_invalid(&refused.expect_err("too long"), &["queue pair", &given, &most]);
+    let read = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
+    assert_invalid(&read.expect_err("reads are not inline"), &["read"]);
+    // Nothing of the refused ones is in the queue.
+    assert!(client.io.polled().is_none());
+    let there = server.io.written_at(0);
+    client.io.post_inline(6, there, b"still there", SIGNALED).expect("post a write");
+    client.io.done(6);
+    assert_eq!(server.io.bytes(0..11), b"still there");
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn pieces_are_gathered_and_scattered_in_their_order() {
+    let caps = QueuePairCaps { max_send_sge: 5, max_recv_sge: 6, ..QueuePairCaps::default() };
+    let mut connection = Connection::new(Shape { caps, memory: 8192, ..Shape::default() });
+    let Connection { client, server, .. } = &mut connection;
+    // Neither sorted nor alike on the two sides; one is empty, one crosses a page.
+    let from = [5000..5001, 100..1400, 4000..4200, 7..7, 3000..3017];
+    let to = [6000..6700, 10..11, 4090..4190, 20..517, 7000..7100, 900..1200];
+    let source = pattern(1, 8192);
+    let gathered: Vec<u8> = from.iter().flat_map(|part| source[part.clone()].to_vec()).collect();
+    let scattered = |side: &Side| -> Vec<u8> {
+        to.iter().flat_map(|part| side.io.bytes(part.clone())).take(gathered.len()).collect()
+    };
+    client.io.fill(0, &source);
+    server.io.receive_into(1, &to).expect("post a receive");
+    client.io.post_parts(2, SendOperation::Send, &from, SIGNALED).expect("post a send");
+    assert_eq!(server.io.done(1).byte_len() as usize, gathered.len());
+    client.io.done(2);
+    assert!(scattered(server) == gathered);
+
+    server.io.fill(0, &[0; 8192]);
+    client.io.post_parts(3, server.io.written_at(2000), &from, SIGNALED).expect("post a write");
+    client.io.done(3);
+    assert!(server.io.bytes(2000..2000 + gathered.len()) == gathered);
+
+    server.io.fill(0, &[0; 8192]);
+    let parts = &to[..5];
+    let length: usize = parts.iter().map(ExactSizeIterator::len).sum();
+    server.io.post_parts(4, client.io.read_at(300), parts, SIGNALED).expect("post a read");
+    server.io.done(4);
+    let read: Vec<u8> = parts.iter().flat_map(|part| server.io.bytes(part.clone())).collect();
+    assert!(read == source[300..300 + length]);
+
+    let (send, receive) = (client.io.qp().caps(), server.io.qp().caps());
+    let pieces = vec![0..1; send.max_send_sge as usize + 1];
+    let refused = client.io.post_parts(5, SendOperation::Send, &pieces, SIGNALED);
+    let most = send.max_send_sge.to_string();
+    assert_invalid(&refused.expect_err("too many"), &[&pieces.len().to_string(), &most]);
+    let pieces = vec![0..1; receive.max_recv_sge as usize + 1];
+    let refused = server.io.receive_into(6, &pieces).expect_err("too many");
+    assert_invalid(&refused, &[&pieces.len().to_string(), &receive.max_recv_sge.to_string()]);
+    assert_eq!(refused.errno(), libc::EINVAL);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_fenced_send_carries_what_the_read_before_it_brought() {
+    let mut connection = Connection::to(rxe(0), large(), &ConnParam::default());
+    let Connection { client, server, .. } = &mut connection;
+    let bytes = pattern(3, 1 << 19);
+    for round in 0..4_u8 {
+        server.io.fill(0, &bytes);
+        server.io.fill(0, &[round]);
+        client.io.fill(0, &vec![0; 1 << 19]);
+        server.io.receive(1, 1 << 19..1 << 20).expect("post a receive");
+        let all = 0..1 << 19;
+        client.io.post(2, server.io.read_at(0), all.clone(), SendFlags::empty()).expect("read");
+        let fenced = SIGNALED | SendFlags::FENCE;
+        client.io.post(3, SendOperation::Send, all, fenced).expect("post a send");
+        client.io.done(3);
+        server.io.done(1);
+        assert_eq!(server.io.bytes(1 << 19..(1 << 19) + 1), [round]);
+        assert!(server.io.bytes((1 << 19) + 1..1 << 20) == bytes[1..]);
+    }
+    connection.close();
+}

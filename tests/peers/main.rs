@@ -1,0 +1,178 @@
+//! Our programs against rdma-core's, each body of a test with every pair of them: run by
+//! `cargo xtask test` in the test bed.
+
+mod rping;
+
+use rping::{Program, Server, connect, expected};
+
+/// Makes four tests of each body, which takes the server's program and the client's.
+macro_rules! every_pair {
+    ($($body:ident)*) => {$(
+        mod $body {
+            use crate::rping::Program::{C, Ours};
+
+            #[test]
+            #[ignore = "needs the test bed: cargo xtask test"]
+            fn ours_serves_ours() {
+                super::$body(Ours, Ours);
+            }
+
+            #[test]
+            #[ignore = "needs the test bed: cargo xtask test"]
+            fn ours_serves_c() {
+                super::$body(Ours, C);
+            }
+
+            #[test]
+            #[ignore = "needs the test bed: cargo xtask test"]
+            fn c_serves_ours() {
+                super::$body(C, Ours);
+            }
+
+            #[test]
+            #[ignore = "needs the test bed: cargo xtask test"]
+            fn c_serves_c() {
+                super::$body(C, C);
+            }
+        }
+    )*};
+}
+
+every_pair! {
+    pings
+    ipv6
+    eight_clients
+    a_killed_server
+    a_killed_client
+}
+
+const V4: &str = "10.0.0.1";
+const V6: &str = "fd00::1";
+
+/// One run of the two programs, in which everything must be as expected.
+fn run(server: Program, client: Program, address: &str, size: usize, count: usize) {
+    let run = format!("{client:?} to {server:?}: {count} pings of {size} bytes");
+    let server = Server::start(server, address, &["-v", "-S", &size.to_string()]);
+    let client = connect(client, &server, size, count, &["-v", "-V"]).finish();
+    let server = server.process.finish();
+    for (program, ended) in [("client", &client), ("server", &server)] {
+        assert!(ended.status.success(), "{run}: {program} {}: {}", ended.status, ended.stderr);
+    }
+    assert_lines(&client.stdout, "ping data", size, count, &run);
+    assert_lines(&server.stdout, "server ping data", size, count, &run);
+}
+
+#[track_caller]
+fn assert_lines(lines: &[String], heading: &str, size: usize, count: usize, run: &str) {
+    for (number, line) in lines.iter().enumerate() {
+        let due = expected(heading, number, size);
+        assert!(*line == due, "{run}: line {number} is\n{line:.200}\nand not\n{due:.200}");
+    }
+    assert_eq!(lines.len(), count, "{run}: lines");
+}
+
+fn pings(server: Program, client: Program) {
+    for (size, count) in [
+        (64, 1),
+        (64, 10),
+        (64, 1000),
+        (100, 10),
+        (4096, 10),
+        (4097, 10),
+        (65_535, 1),
+        (65_535, 10),
+    ] {
+        run(server, client, V4, size, count);
+    }
+}
+
+fn ipv6(server: Program, client: Program) {
+    run(server, client, V6, 64, 10);
+}
+
+/// A persistent server, from which one client is torn and eight others are served at once.
+fn eight_clients(server: Program, client: Program) {
+    let (size, count) = (1000, 100);
+    let mut server = Server::start(server, V4, &["-P", "-S", &size.to_string()]);
+    let before = server.holds();
+    let mut torn = connect(client, &server, size, 0, &["-v"]);
+    torn.next_line().expect("a ping");
+    let clients: Vec<_> =
+        (0..8).map(|_| connect(client, &server, size, count, &["-v", "-V"])).collect();
+    torn.kill();
+    for client in clients {
+        let client = client.finish();
+        assert!(client.status.success(), "{}: {}", client.status, client.stderr);
+        assert_lines(&client.stdout, "ping data", size, count, "one of eight");
+    }
+    assert!(server.process.is_running(), "a persistent server goes on");
+    rdmacm_tests::wait_until("the server holds nothing of its clients", || {
+        server.holds() == before
+    });
+    // It serves on.
+    let last = connect(client, &server, size, 1, &["-V"]).finish();
+    assert!(last.status.success(), "{}: {}", last.status, last.stderr);
+}
+
+/// A server that dies: its client ends by itself.
+fn a_killed_server(server: Program, client: Program) {
+    let mut server = Server::start(server, V4, &[]);
+    let mut torn = connect(client, &server, 64, 0, &["-v"]);
+    torn.next_line().expect("a ping");
+    server.process.kill();
+    let torn = torn.finish();
+    if client == Program::Ours {
+        assert_eq!(torn.status.code(), Some(1), "{}", torn.stderr);
+        assert!(torn.stderr.contains("rping: "), "{}", torn.stderr);
+    }
+}
+
+/// A client that dies: its server ends by itself.
+fn a_killed_client(server: Program, client: Program) {
+    let server = Server::start(server, V4, &[]);
+    let mut torn = connect(client, &server, 64, 0, &["-v"]);
+    torn.next_line().expect("a ping");
+    torn.kill();
+    server.process.finish();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_listens() {
+    let client = Program::Ours.start(&["-c", "-a", V4, "-p", "7199", "-C", "1"]).finish();
+    assert_eq!(client.status.code(), Some(1), "{}", client.stderr);
+    let message = "rping: cannot connect to 10.0.0.1:7199: rejected by the peer: nobody listens on";
+    assert!(client.stderr.contains(message), "{}", client.stderr);
+    assert_eq!(client.stdout, [""; 0]);
+}
+
+/// With `-d` a line begins with the time in seconds, to the microsecond, and an id; an event's ends
+/// with its name.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_event_is_shown_with_its_time() {
+    let server = Server::start(Program::Ours, V4, &["-d"]);
+    let client = connect(Program::Ours, &server, 64, 2, &["-d"]).finish();
+    let server = server.process.finish();
+    assert_eq!(
+        events(&client.stdout),
+        ["ADDR_RESOLVED", "ROUTE_RESOLVED", "ESTABLISHED", "DISCONNECTED"]
+    );
+    assert_eq!(events(&server.stdout), ["CONNECT_REQUEST", "ESTABLISHED", "DISCONNECTED"]);
+}
+
+/// The names of the events in `lines`, whose times must ascend.
+fn events(lines: &[String]) -> Vec<&str> {
+    let mut last = 0.0;
+    let event = |line| {
+        let (time, what) = str::split_once(line, " id ").expect("an id");
+        let (_, microseconds) = time.split_once('.').expect("a fraction");
+        assert_eq!(microseconds.len(), 6, "{line}");
+        let time: f64 = time.trim().parse().expect("a time");
+        assert!(time >= last, "{line} after {last}");
+        last = time;
+        let (_, event) = what.split_once("RDMA_CM_EVENT_")?;
+        event.split(' ').next()
+    };
+    lines.iter().map(String::as_str).filter_map(event).collect()
+}

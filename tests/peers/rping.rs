@@ -1,0 +1,106 @@
+//! The two `rping`s, how they are started, and what they must print.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use rdmacm::device::Resources;
+use rdmacm_tests::{Process, promised, promised_device, wait_until};
+
+/// Long enough for a thousand pings on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Whose `rping`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The applet of rdmatools.
+    Ours,
+    /// rdma-core's.
+    C,
+}
+
+impl Program {
+    /// Runs it with `arguments`, in the bed that was promised.
+    pub(crate) fn start(self, arguments: &[&str]) -> Process {
+        promised_device("rxe0");
+        let mut command = match self {
+            Self::Ours => {
+                let path = promised("RDMACM_TEST_RDMATOOLS");
+                assert!(Path::new(&path).exists(), "{path} was promised, and is not there");
+                let mut command = Command::new(path);
+                command.arg("rping");
+                command
+            }
+            Self::C => Command::new("rping"),
+        };
+        Process::start(command.args(arguments), LIMIT)
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    address: String,
+    port: String,
+}
+
+impl Server {
+    /// Starts a server on `address`, with a port of its own, and waits until it listens.
+    pub(crate) fn start(program: Program, address: &str, options: &[&str]) -> Self {
+        static PORT: AtomicU16 = AtomicU16::new(7200);
+        let port = PORT.fetch_add(1, Ordering::Relaxed).to_string();
+        let arguments = [&["-s", "-a", address, "-p", &port], options].concat();
+        let mut process = program.start(&arguments);
+        wait_until("the server listens", || listens(process.id()) || !process.is_running());
+        if !process.is_running() {
+            panic!("the server ended: {}", process.finish().stderr);
+        }
+        Self { process, address: address.into(), port }
+    }
+
+    /// The objects on the device, and the server's threads and descriptors.
+    pub(crate) fn holds(&self) -> (Resources, usize, usize) {
+        let objects = promised_device("rxe0").resources().expect("count the objects");
+        let entries = |name: &str| {
+            let directory = fs::read_dir(format!("/proc/{}/{name}", self.process.id()));
+            directory.expect("the server runs").count()
+        };
+        (objects, entries("task"), entries("fd"))
+    }
+}
+
+/// Whether process `pid` has an id that listens on rxe0.
+fn listens(pid: u32) -> bool {
+    let mut command = Command::new("rdma");
+    let listed = Process::start(command.args(["res", "show", "cm_id", "link", "rxe0"]), LIMIT);
+    let listed = listed.finish();
+    assert!(listed.status.success(), "{}", listed.stderr);
+    let owner = format!(" pid {pid} ");
+    listed.stdout.iter().any(|id| id.contains(" state LISTEN ") && id.contains(&owner))
+}
+
+/// Starts a client of `server`.
+pub(crate) fn connect(
+    program: Program,
+    server: &Server,
+    size: usize,
+    count: usize,
+    options: &[&str],
+) -> Process {
+    let (size, count) = (size.to_string(), count.to_string());
+    let arguments = ["-c", "-a", &server.address, "-p", &server.port, "-S", &size, "-C", &count];
+    program.start(&[&arguments, options].concat())
+}
+
+/// The line that a program prints for ping `number` of `size` bytes.
+pub(crate) fn expected(heading: &str, number: usize, size: usize) -> String {
+    let text = format!("{heading}: rdma-ping-{number}: ");
+    // The size counts from the text on, and its zero byte at the end.
+    let length = heading.len() + 2 + size - 1;
+    // From A (65) to z (122), the first letter one further with each ping.
+    let letters = (number..).map(|place| (65..=122_u8).nth(place % 58).expect("below 58"));
+    text.chars().chain(letters.map(char::from)).take(length).collect()
+}

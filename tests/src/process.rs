@@ -1,0 +1,114 @@
+//! Programs under test: each ends by itself within a limit, or is killed and shown.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A running program. It is killed where the value is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    line: String,
+    stdout: Vec<String>,
+    lines: Receiver<String>,
+    stderr: Option<JoinHandle<String>>,
+    deadline: Instant,
+}
+
+/// A program that has ended, and what it printed.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The lines of its standard output.
+    pub stdout: Vec<String>,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Process {
+    /// Starts `command`, which must end within `limit` from now.
+    pub fn start(command: &mut Command, limit: Duration) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut stderr = child.stderr.take().expect("a pipe");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = stdout.split(b'\n').map_while(Result::ok);
+            // Nobody receives any more where the process was dropped.
+            lines.map(|line| String::from_utf8_lossy(&line).into()).try_for_each(|l| sender.send(l))
+        });
+        let stderr = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stderr.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into()
+        });
+        let (line, deadline) = (format!("{command:?}"), Instant::now() + limit);
+        Self { child, line, stdout: Vec::new(), lines, stderr: Some(stderr), deadline }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the next line of standard output; `None` where there is no more.
+    pub fn next_line(&mut self) -> Option<&str> {
+        let rest = self.deadline.saturating_duration_since(Instant::now());
+        match self.lines.recv_timeout(rest) {
+            Ok(line) => self.stdout.push(line),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => self.overdue(),
+        }
+        self.stdout.last().map(String::as_str)
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("ask for the status").is_none()
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("kill");
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Ended {
+        while self.next_line().is_some() {}
+        while self.is_running() {
+            if Instant::now() > self.deadline {
+                self.overdue();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let status = self.child.wait().expect("wait");
+        let (stdout, stderr) = (std::mem::take(&mut self.stdout), self.stderr());
+        Ended { status, stdout, stderr }
+    }
+
+    /// Kills it and shows what it has printed.
+    fn overdue(&mut self) -> ! {
+        self.kill();
+        let stderr = self.stderr();
+        let last = self.stdout.iter().rev().take(20).rev();
+        let stdout = last.map(|line| format!("{line:.200}\n")).collect::<String>();
+        panic!("{} did not end in time; it has printed\n{stdout}{stderr}", self.line);
+    }
+
+    fn stderr(&mut self) -> String {
+        let reader = self.stderr.take().expect("read once");
+        reader.join().expect("reading does not panic")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -96,6 +96,10 @@ fn talk(channel: &EventChannel, id: &CmId, qp: &QueuePair) -> Result<(), Box<dyn
         }
     }
     id.disconnect()?;
-    channel.expect_event(EventType::Disconnected)?;
-    Ok(())
+    // The C program, too, is content with an end that the peer did not confirm in time.
+    let event = channel.get_event()?;
+    match event.event_type() {
+        EventType::Disconnected => Ok(()),
+        other => Err(format!("{other} with status {}", event.status()).into()),
+    }
 }

@@ -63,7 +63,7 @@ fn client(device: &Device, directories: [&Path; 2]) -> Result<Vec<Row>, Box<dyn 
     let c = Program::new("rdma_client").args(["-s", ADDRESS, "-p", PORT]);
     let server = Program::new("rdma_server").args(["-s", ADDRESS, "-p", PORT]);
     let programs = [&ours, &ours_static, &c];
-    let names = |name: &str| [name.to_owned(), format!("{name}, static")];
+    let names = |name: &str| [name.to_owned(), format!("{name}, linked statically")];
 
     progress("system calls of a client run");
     let traces = programs.map(|program| median_trace(|| traced(device, &server, program)));

@@ -1,12 +1,5 @@
 //! Queue pairs.
-//!
-//! # Safety
-//!
-//! Posting a request gives its memory to the device, hence `unsafe`, with the contract at the
-//! methods. Nothing else here is.
-#![expect(unsafe_code, reason = "posting gives memory to the device")]
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,12 +13,12 @@ use verbs_abi::{
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::pd::ProtectionDomain;
-use super::post::{ReceiveRequest, SendRequest};
 use super::{AccessFlags, QpState};
-use crate::error::{DestroyError, Error, ErrorKind, Result};
-use crate::provider::{PostError, ReceiveRing, SendRing};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{DestroyError, Error, Result};
+use crate::provider::{ReceiveRing, SendRing};
 use crate::sys::command::Refused;
-use crate::transition;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -76,22 +69,22 @@ pub struct QueuePairInit<'a> {
 #[doc(alias = "ibv_qp")]
 #[derive(Debug, Clone)]
 pub struct QueuePair {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    handle: u32,
-    number: u32,
+    pub(super) handle: u32,
+    pub(super) number: u32,
     caps: QueuePairCaps,
     /// The state that the last successful modify asked for. A failing request may have moved the
     /// queue pair on to ERR.
     state: AtomicU8,
-    send: Mutex<SendRing>,
-    receive: Mutex<ReceiveRing>,
+    pub(super) send: Mutex<SendRing>,
+    pub(super) receive: Mutex<ReceiveRing>,
     destroyed: bool,
 }
 
@@ -177,78 +170,6 @@ impl QueuePair {
     /// Where its receives complete.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.inner.recv_cq
-    }
-
-    /// Posts a send request.
-    ///
-    /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a
-    /// doorbell. A completion follows if the request is signalled or fails.
-    ///
-    /// # Safety
-    ///
-    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
-    /// the queue pair is destroyed, the memory that a
-    /// [`Payload::Gather`](super::Payload::Gather) names by its addresses and keys
-    /// - stays allocated and registered;
-    /// - is not written, and for a read neither written nor read, except in ways that cope with a
-    ///   device doing the same.
-    ///
-    /// A [`Payload::Inline`](super::Payload::Inline) asks for nothing. Memory of peers is what the
-    /// rights that they granted protect.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold, or in a state before RTS; [`ErrorKind::WrongProcess`] after a
-    /// fork. Nothing is posted then. Any other error is that of the doorbell (ENOMEM from the
-    /// kernel, [`ErrorKind::DeviceGone`]): the request stands in the queue and may be carried out
-    /// with the next one, so that the obligations above hold.
-    #[doc(alias = "ibv_post_send")]
-    pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
-        const OPERATION: &str = "post a send to";
-        self.check_process(OPERATION)?;
-        let mut ring = lock(&self.inner.send);
-        let (context, handle, state) = (self.context(), self.inner.handle, self.state());
-        // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { ring.post(context, handle, state, request) };
-        posted.map_err(|error| self.refused(OPERATION, error))
-    }
-
-    /// Posts a receive request.
-    ///
-    /// Stores the request in the ring that the kernel shares; no system call. A completion follows
-    /// with the message that the request receives, or when the queue pair goes to ERR. To one that
-    /// is in ERR rxe must say so once more (`IB_USER_VERBS_CMD_MODIFY_QP`) for the request to come
-    /// back; of one that failed by itself the library knows only after a
-    /// [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify).
-    ///
-    /// # Safety
-    ///
-    /// Until the request has completed, or the queue pair is destroyed, the memory that it names by
-    /// its addresses and keys
-    /// - stays allocated and registered;
-    /// - is neither written nor read, except in ways that cope with a device writing to it.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold.
-    /// Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
-    #[doc(alias = "ibv_post_recv")]
-    pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        const OPERATION: &str = "post a receive to";
-        self.check_process(OPERATION)?;
-        let mut ring = lock(&self.inner.receive);
-        let state = self.state();
-        // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { ring.post(state, request) };
-        let unseen = state == QpState::IB_QPS_ERR && ring.flushes_on_modify_only();
-        drop(ring);
-        posted.map_err(|error| self.refused(OPERATION, error))?;
-        if unseen {
-            self.modify(&transition::state_only(state))?;
-        }
-        Ok(())
     }
 
     /// Changes the attributes that the mask in `attributes` names.
@@ -359,38 +280,12 @@ impl QueuePair {
         }
     }
 
-    fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &Context {
         self.inner.pd.context()
     }
 
-    fn state(&self) -> QpState {
+    pub(super) fn state(&self) -> QpState {
         QpState(self.inner.state.load(Ordering::Acquire))
-    }
-
-    #[inline]
-    fn check_process(&self, operation: &'static str) -> Result<()> {
-        self.context()
-            .file()
-            .check_process()
-            .map_err(|refused| self.refused(operation, PostError::Refused(refused)))
-    }
-
-    #[cold]
-    fn refused(&self, operation: &'static str, error: PostError) -> Error {
-        let subject = format!("queue pair {}", self.inner.number);
-        let invalid = |errno: Errno, reason: Cow<'static, str>| {
-            let kind = ErrorKind::Invalid { errno: errno as i32, reason };
-            Error::new(operation, subject.clone(), kind)
-        };
-        match error {
-            PostError::Full(most) => {
-                let reason = format!("the queue is full: {most} requests are outstanding");
-                invalid(Errno::ENOMEM, reason.into())
-            }
-            PostError::Invalid(reason) => invalid(Errno::EINVAL, reason),
-            PostError::Malformed(what) => Error::malformed(operation, subject, what),
-            PostError::Refused(refused) => self.context().refused(operation, &subject, refused),
-        }
     }
 }
 
@@ -441,6 +336,6 @@ fn destination(address: &ib_uverbs_ah_attr) -> ib_uverbs_qp_dest {
     }
 }
 
-fn lock<T>(ring: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(ring: &Mutex<T>) -> MutexGuard<'_, T> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,15 @@
 //! Binding and resolving: addresses that are there, and those that are not.
 
-use std::net::SocketAddr;
+use std::fs;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::net::if_::if_nametoindex;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{EventChannel, EventType};
 
-use crate::bed::{LONG, assert_invalid, channel, id, listen, resolve, rxe, rxe_v6, siw};
+use crate::bed::{LONG, assert_invalid, channel, device, id, listen, resolve, rxe, rxe_v6, siw};
 
 /// A network device without RDMA, gone with the value.
 struct Plain(&'static str);
@@ -172,4 +174,26 @@ fn the_source_can_be_chosen() {
     assert_eq!(id.local_addr().expect("query"), Some(source));
     let mixed = crate::bed::id(&ours).resolve_addr(Some(source), rxe_v6(1), LONG);
     assert_invalid(&mixed.expect_err("two families"), &["10.0.0.1", "fd00::1", "family"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_scope_names_the_interface_where_no_source_does() {
+    // The address is the other end's of v0's cable, whose own scope is v1.
+    let far = device("siw0").port(1).expect("siw0 has a port").netdev().map(link_local);
+    let near = if_nametoindex("v0").expect("v0 is there");
+    let peer = SocketAddrV6::new(far.expect("it has a netdev"), 7471, 0, near);
+    let channel = channel();
+    let id = id(&channel);
+    id.resolve_addr(None, peer.into(), LONG).expect("resolve the address");
+    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    assert_eq!(id.context().expect("a device").device().name(), "rxe0");
+}
+
+/// The link-local address of a network device.
+fn link_local(netdev: &str) -> Ipv6Addr {
+    let table = fs::read_to_string("/proc/net/if_inet6").expect("addresses");
+    let mut lines = table.lines().filter(|line| line.ends_with(&format!(" {netdev}")));
+    let line = lines.find(|line| line.starts_with("fe80")).expect("a link-local address");
+    u128::from_str_radix(&line[..32], 16).expect("an address").into()
 }

@@ -1,9 +1,11 @@
 //! The kernel, the devices and the addresses that the test bed has promised, by each way to ask.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use nix::sys::utsname::uname;
 use rdmacm::ErrorKind;
+use rdmacm::cm::EventChannel;
 use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
 
 use crate::bed::{Connection, device, promised};
@@ -38,13 +40,13 @@ fn check_devices(devices: &[Device]) {
         assert_ne!(device.node_guid(), None, "{device:?}");
         let node = device.uverbs().expect("each has a verbs node");
         assert_eq!(node.abi_version(), Some(abi), "{device:?}");
-        let file = std::fs::metadata(node.path()).expect("the node is there");
+        let file = fs::metadata(node.path()).expect("the node is there");
         assert_eq!(node.device_number(), Some(file.rdev()), "{device:?}");
     }
     assert_ne!(rxe.node_guid(), siw.node_guid());
     let manager = device::rdma_cm();
     assert_eq!(manager.abi_version(), Some(4));
-    let file = std::fs::metadata(manager.path()).expect("the node is there");
+    let file = fs::metadata(manager.path()).expect("the node is there");
     assert_eq!(manager.device_number(), Some(file.rdev()));
 }
 
@@ -84,6 +86,34 @@ fn sysfs_alone_is_enough() {
         let error = alone[0].resources().expect_err("sysfs does not count objects");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         Connection::new(Shape::default()).close();
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_manager_of_another_abi_version_is_refused() {
+    in_child(|| {
+        forbid_netlink();
+        hide("/sys/class/misc");
+        fs::create_dir("/sys/class/misc/rdma_cm").expect("a directory");
+        fs::write("/sys/class/misc/rdma_cm/abi_version", "5\n").expect("another version");
+        let error = EventChannel::new().expect_err("this library speaks 4");
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("/dev/infiniband/rdma_cm"), "{text}");
+        assert!(text.contains("ABI version is 5") && text.contains("speaks 4"), "{text}");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn verbs_of_another_abi_version_are_refused() {
+    in_child(|| {
+        forbid_netlink();
+        hide("/sys/class/infiniband_verbs");
+        fs::write("/sys/class/infiniband_verbs/abi_version", "7\n").expect("another version");
+        let error = device::list().expect_err("this library speaks 6");
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     });
 }
 

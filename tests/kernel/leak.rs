@@ -17,7 +17,7 @@ use rdmacm::verbs::{
 use crate::bed::{LONG, channel, id, listen, objects, rxe};
 
 /// Large enough that a region left behind by each connection shows in the sum.
-const REGION: usize = 128 * 1024;
+const REGION: usize = 64 * 1024;
 
 /// Whatever can be dropped.
 type Thing = Box<dyn Any + Send>;
@@ -220,7 +220,7 @@ fn make_and_drop(
 ) -> Vec<[EventChannel; 2]> {
     let mut keep = Vec::new();
     thread::scope(|scope| {
-        let workers: Vec<Sender<Thing>> = (0..2)
+        let workers: Vec<Sender<Thing>> = (0..6)
             .map(|_| {
                 let (sender, things) = queue::<Thing>();
                 scope.spawn(move || things.into_iter().for_each(drop));
@@ -238,8 +238,8 @@ fn make_and_drop(
             }
             dice.shuffle(&mut things);
             for thing in things {
-                match dice.roll(4) {
-                    worker @ (0 | 1) => workers[worker].send(thing).expect("the worker lives"),
+                match dice.roll(7) {
+                    worker @ 0..6 => workers[worker].send(thing).expect("the worker lives"),
                     _ => drop(thing),
                 }
             }

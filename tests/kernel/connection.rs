@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdmacm::cm::{ConnParam, EventType, RejectReason};
+use rdmacm::cm::{ConnParam, EventData, EventType, RejectReason};
 use rdmacm::verbs::QpState;
 use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind};
@@ -303,6 +303,20 @@ fn either_side_can_end_it() {
         let event = hears_first.expect_event(EventType::Disconnected).expect("so does the first");
         assert_eq!(event.token(), first.id.token());
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_end_of_the_timewait_state_is_told() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    client.id.disconnect().expect("disconnect");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server.id.disconnect().expect("answer");
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    let event = client_channel.expect_event(EventType::TimewaitExit).expect("it is over");
+    assert_eq!(event.token(), client.id.token());
+    assert_eq!(event.data(), &EventData::None);
 }
 
 #[test]

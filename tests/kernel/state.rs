@@ -1,5 +1,6 @@
 //! Calls that come too early, too late or twice.
 
+use std::thread;
 use std::time::Duration;
 
 use rdmacm::cm::{CmId, ConnParam, EventType};
@@ -136,6 +137,31 @@ fn queue_pairs_where_none_can_be() {
     let events = rdmacm::verbs::CompletionChannel::new(&other).expect("completion channel");
     let error = CompletionQueue::new(cq.context(), 1, Some(&events)).expect_err("foreign");
     assert_invalid(&error, &["another context"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn of_two_threads_one_makes_the_queue_pair() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, rxe(0));
+    for _ in 0..10 {
+        let id = resolve(&channel, address);
+        let context = id.context().expect("context");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = CompletionQueue::new(&context, 1, None).expect("completion queue");
+        let caps = QueuePairCaps::default();
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let made = thread::scope(|scope| {
+            let make = || id.create_qp(&pd, &init);
+            let makers = [scope.spawn(make), scope.spawn(make)];
+            makers.map(|maker| maker.join().expect("the maker lives"))
+        });
+        let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
+        let [Ok(made)] = &made[..] else { panic!("{made:?}") };
+        assert_eq!(id.qp().expect("there is one").number(), made.number());
+        let [Err(refused)] = &refused[..] else { panic!("{refused:?}") };
+        assert_invalid(refused, &["has one already"]);
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["ours", "C", "ratio", "quartiles", "goal"];
         let [ours, c, ratio, quartiles, goal] = head;
-        writeln!(f, "{:50}{ours:>10}{c:>10}{ratio:>8}{quartiles:>13}{goal:>8}", "")?;
+        writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{quartiles:>13}{goal:>8}", "")?;
         for row in self.0 {
             let separator = if row.unit.is_empty() { "" } else { ", " };
             let name = format!("{}{separator}{}", row.name, row.unit);
@@ -83,7 +83,7 @@ impl fmt::Display for Table<'_> {
             let goal = row.goal.map(|goal| format!("{goal:.2}"));
             writeln!(
                 f,
-                "{name:50}{:10.1}{:10.1}{:8.2}{:>13}{:>8}  {}",
+                "{name:56}{:10.1}{:10.1}{:8.2}{:>13}{:>8}  {}",
                 row.ours,
                 row.c,
                 row.ratio,

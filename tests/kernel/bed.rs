@@ -2,6 +2,7 @@
 
 use std::env;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
@@ -166,5 +167,14 @@ pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
     let text = error.to_string();
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+/// Sets the flag when it goes, by a panic too: who waits for the flag must not wait for ever.
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, EventChannel, EventType};
 
-use crate::bed::{LONG, channel, id, rxe};
+use crate::bed::{Ending, LONG, channel, id, rxe};
 use crate::child::let_sigusr1_interrupt;
 
 /// Causes an event on `channel`, which is of the id.
@@ -111,6 +111,7 @@ fn a_deadline_holds_while_another_thread_reads_everything() {
     let end = AtomicBool::new(false);
     let taken = AtomicUsize::new(0);
     thread::scope(|scope| {
+        let _ending = Ending(&end);
         scope.spawn(|| {
             while !end.load(Ordering::SeqCst) {
                 let event = channel.get_event_timeout(Duration::ZERO).expect("look");
@@ -134,7 +135,6 @@ fn a_deadline_holds_while_another_thread_reads_everything() {
             assert!(event.is_some() || started.elapsed() >= Duration::from_millis(20));
             rounds += 1;
         }
-        end.store(true, Ordering::SeqCst);
     });
 }
 

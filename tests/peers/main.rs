@@ -3,6 +3,7 @@
 
 mod rping;
 
+use rdmacm_tests::wait_until;
 use rping::{Program, Server, connect, expected};
 
 /// Makes four tests of each body, which takes the server's program and the client's.
@@ -43,7 +44,6 @@ every_pair! {
     ipv6
     eight_clients
     a_killed_server
-    a_killed_client
 }
 
 const V4: &str = "10.0.0.1";
@@ -72,16 +72,7 @@ fn assert_lines(lines: &[String], heading: &str, size: usize, count: usize, run:
 }
 
 fn pings(server: Program, client: Program) {
-    for (size, count) in [
-        (64, 1),
-        (64, 10),
-        (64, 1000),
-        (100, 10),
-        (4096, 10),
-        (4097, 10),
-        (65_535, 1),
-        (65_535, 10),
-    ] {
+    for (size, count) in [(64, 1), (64, 1000), (100, 10), (4096, 10), (4097, 10), (65_535, 10)] {
         run(server, client, V4, size, count);
     }
 }
@@ -90,31 +81,35 @@ fn ipv6(server: Program, client: Program) {
     run(server, client, V6, 64, 10);
 }
 
-/// A persistent server, from which one client is torn and eight others are served at once.
+/// A persistent server serves eight clients at once. Ours loses another meanwhile, and holds nothing
+/// of any of them when they are gone.
 fn eight_clients(server: Program, client: Program) {
     let (size, count) = (1000, 100);
+    let ours = server == Program::Ours;
     let mut server = Server::start(server, V4, &["-P", "-S", &size.to_string()]);
     let before = server.holds();
-    let mut torn = connect(client, &server, size, 0, &["-v"]);
-    torn.next_line().expect("a ping");
+    let torn = ours.then(|| {
+        let mut torn = connect(client, &server, size, 0, &["-v"]);
+        torn.next_line().expect("a ping");
+        torn
+    });
     let clients: Vec<_> =
         (0..8).map(|_| connect(client, &server, size, count, &["-v", "-V"])).collect();
-    torn.kill();
+    torn.into_iter().for_each(|mut torn| torn.kill());
     for client in clients {
         let client = client.finish();
         assert!(client.status.success(), "{}: {}", client.status, client.stderr);
         assert_lines(&client.stdout, "ping data", size, count, "one of eight");
     }
     assert!(server.process.is_running(), "a persistent server goes on");
-    rdmacm_tests::wait_until("the server holds nothing of its clients", || {
-        server.holds() == before
-    });
-    // It serves on.
+    if ours {
+        wait_until("the server holds nothing of its clients", || server.holds() == before);
+    }
     let last = connect(client, &server, size, 1, &["-V"]).finish();
     assert!(last.status.success(), "{}: {}", last.status, last.stderr);
 }
 
-/// A server that dies: its client ends by itself.
+/// A client whose server is killed ends by itself.
 fn a_killed_server(server: Program, client: Program) {
     let mut server = Server::start(server, V4, &[]);
     let mut torn = connect(client, &server, 64, 0, &["-v"]);
@@ -123,17 +118,22 @@ fn a_killed_server(server: Program, client: Program) {
     let torn = torn.finish();
     if client == Program::Ours {
         assert_eq!(torn.status.code(), Some(1), "{}", torn.stderr);
-        assert!(torn.stderr.contains("rping: "), "{}", torn.stderr);
+        assert!(torn.stderr.starts_with("rdmatools rping: "), "{}", torn.stderr);
     }
 }
 
-/// A client that dies: its server ends by itself.
-fn a_killed_client(server: Program, client: Program) {
-    let server = Server::start(server, V4, &[]);
-    let mut torn = connect(client, &server, 64, 0, &["-v"]);
-    torn.next_line().expect("a ping");
-    torn.kill();
-    server.process.finish();
+/// Our server ends by itself when its client is killed. On Linux 6.1 rdma-core's may wait forever,
+/// for the flush of a receive that it posts when its queue pair is in ERR already.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_killed_client() {
+    for client in [Program::Ours, Program::C] {
+        let server = Server::start(Program::Ours, V4, &[]);
+        let mut torn = connect(client, &server, 64, 0, &["-v"]);
+        torn.next_line().expect("a ping");
+        torn.kill();
+        server.process.finish();
+    }
 }
 
 #[test]

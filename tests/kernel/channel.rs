@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -232,23 +232,24 @@ fn under_a_hail_of_signals_every_event_arrives_once() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_reader_blocks_whatever_others_do_with_deadlines() {
+fn readers_block_whatever_others_do_with_deadlines() {
     let channel = channel();
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| {
+        let read = || {
             while !end.load(Ordering::SeqCst) {
                 channel.get_event().expect("an event, and nothing else");
             }
-        });
+        };
+        let readers = [(); 3].map(|()| scope.spawn(read));
         scope.spawn(|| {
-            for _ in 0..2000 {
+            let _ending = Ending(&end);
+            for _ in 0..20_000 {
                 channel.get_event_timeout(Duration::ZERO).expect("look");
                 channel.set_nonblocking(false).expect("it is blocking, and stays so");
             }
-            end.store(true, Ordering::SeqCst);
         });
-        while !reader.is_finished() {
+        while !readers.iter().all(ScopedJoinHandle::is_finished) {
             cause(&channel);
         }
     });

@@ -218,6 +218,12 @@ fn while_drained(channel: &EventChannel, body: impl FnOnce(&AtomicUsize)) {
     });
 }
 
+/// Lets a little more time pass in each round than in the one before, from none to that which an event takes: in some round it comes
+/// at the very moment.
+fn delay(round: usize) {
+    (0..round % 100).for_each(|_| thread::yield_now());
+}
+
 /// At least `least` rounds, and as many more as it takes until an event was seen.
 fn rounds(least: usize, seen: &AtomicUsize) -> impl Iterator<Item = usize> {
     (0..).take_while(move |round| *round < least || seen.load(Ordering::SeqCst) == 0)
@@ -232,6 +238,7 @@ fn ids_go_while_their_events_arrive() {
         for round in rounds(300, seen) {
             let id = id(&channel);
             id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+            delay(round);
             match round % 3 {
                 0 => id.destroy().map_err(Error::from).expect("destroy"),
                 1 => drop(id),
@@ -254,9 +261,10 @@ fn listeners_go_while_their_requests_arrive() {
     let (ours, theirs) = (channel(), channel());
     let before = ids();
     while_drained(&theirs, |seen| {
-        for round in rounds(60, seen) {
+        for round in rounds(200, seen) {
             let (listener, address) = listen(&theirs, rxe(0));
             let client = ask(&ours, address, &ConnParam::default());
+            delay(round);
             match round % 2 {
                 0 => listener.destroy().map_err(Error::from).expect("destroy"),
                 _ => drop(listener),

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_uverbs_comp_event_desc, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc,
     ib_wc_flags,
@@ -11,6 +10,7 @@ use verbs_abi::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::context::Context;
+use super::object::{Object, destroy_unshared};
 use super::{WcOpcode, WcStatus};
 use crate::acks::{Acks, Unacknowledged};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
@@ -90,9 +90,8 @@ pub struct CompletionQueue {
 
 #[derive(Debug)]
 struct Inner {
-    context: Context,
+    object: Object<ib_uverbs_destroy_cq>,
     token: Token,
-    handle: u32,
     capacity: u32,
     channel: Option<CompletionChannel>,
     ring: Mutex<CompletionRing>,
@@ -100,7 +99,6 @@ struct Inner {
     /// and would leave a second one sleeping on a queue that nobody arms again.
     sleeper: Mutex<()>,
     acks: Arc<Acks>,
-    destroyed: bool,
 }
 
 impl CompletionQueue {
@@ -138,15 +136,13 @@ impl CompletionQueue {
         let acks = Arc::default();
         CQS.set(token, &acks);
         let inner = Inner {
-            context: context.clone(),
+            object: Object::new(context, response.cq_handle),
             token,
-            handle: response.cq_handle,
             capacity: response.cqe,
             channel: channel.cloned(),
             ring: Mutex::new(ring),
             sleeper: Mutex::new(()),
             acks,
-            destroyed: false,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -158,7 +154,7 @@ impl CompletionQueue {
 
     /// The context that it was made in.
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.inner.object.context()
     }
 
     /// How many completions it has room for.
@@ -167,7 +163,7 @@ impl CompletionQueue {
     }
 
     pub(crate) fn handle(&self) -> u32 {
-        self.inner.handle
+        self.inner.object.handle()
     }
 
     /// Takes completions off the queue into `into`, as many as there are and as fit; returns how
@@ -181,8 +177,7 @@ impl CompletionQueue {
     /// is out of order.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
-        self.inner
-            .context
+        self.context()
             .file()
             .check_process()
             .map_err(|refused| refused.during("poll", self.inner.subject()))?;
@@ -202,7 +197,7 @@ impl CompletionQueue {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
         let ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.request_notify(&self.inner.context, self.inner.handle, solicited_only)
+        ring.request_notify(self.context(), self.inner.object.handle(), solicited_only)
     }
 
     /// Takes completions off the queue into `into`, and sleeps while there are none.
@@ -260,51 +255,26 @@ impl CompletionQueue {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the queue; drop it first");
             return Err(DestroyError::new(self, Error::new(OPERATION, subject, kind)));
         }
-        let mut inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner,
-            Err(inner) => {
-                let error = Error::os(OPERATION, subject, Errno::EBUSY);
-                return Err(DestroyError::new(Self { inner }, error));
-            }
-        };
-        match inner.destroy() {
-            Ok(reported) => {
-                inner.destroyed = true;
-                inner.acks.wait(reported);
-                CQS.remove(inner.token);
-                Ok(())
-            }
-            Err(refused) => {
-                let error = inner.context.refused(OPERATION, "a completion queue", refused);
-                Err(DestroyError::new(Self { inner: Arc::new(inner) }, error))
-            }
-        }
+        let (context, what) =
+            (self.context().clone(), format!("completion queue {}", self.token()));
+        let owner = |inner| Self { inner };
+        let (inner, response) =
+            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        inner.acks.wait(response.comp_events_reported);
+        Ok(())
     }
 }
 
 impl Inner {
     fn subject(&self) -> String {
-        format!("completion queue {} on {}", self.token, self.context.device().name())
-    }
-
-    /// The kernel's count of the events that it reported for the queue.
-    fn destroy(&self) -> Result<u32, Refused> {
-        let request = ib_uverbs_destroy_cq {
-            response: AlignedU64::default(),
-            cq_handle: self.handle,
-            reserved: 0,
-        };
-        self.context.file().command(request).map(|response| response.comp_events_reported)
+        format!("completion queue {} on {}", self.token, self.object.context().device().name())
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.destroyed && self.context.file().belongs_here() {
+        if self.object.belongs_here() {
             CQS.remove(self.token);
-            // What it could be busy with is gone: queue pairs hold it. A device that went takes it
-            // along.
-            let _ = self.destroy();
         }
     }
 }

@@ -15,10 +15,10 @@ use std::ptr::{self, NonNull};
 use verbs_abi::{AlignedU64, ib_uverbs_dereg_mr, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
 
 use super::AccessFlags;
+use super::object::Object;
 use super::pd::ProtectionDomain;
 use super::post::Sge;
 use crate::error::{Error, Result};
-use crate::sys::command::Refused;
 use crate::sys::mapping::Mapping;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
@@ -30,8 +30,8 @@ use crate::sys::mapping::Mapping;
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
+    object: Object<ib_uverbs_dereg_mr>,
     pd: ProtectionDomain,
-    handle: u32,
     lkey: u32,
     rkey: u32,
     start: NonNull<u8>,
@@ -100,8 +100,8 @@ impl MemoryRegion {
         memory: Option<Mapping>,
     ) -> Self {
         Self {
+            object: Object::new(pd.context(), registered.mr_handle),
             pd: pd.clone(),
-            handle: registered.mr_handle,
             lkey: registered.lkey,
             rkey: registered.rkey,
             start,
@@ -231,11 +231,6 @@ impl MemoryRegion {
         let subject = format!("{length} bytes at offset {offset} of a memory region");
         Error::invalid(operation, subject, format!("the region has {} bytes", self.length))
     }
-
-    fn deregister(&self) -> Result<(), Refused> {
-        let request = ib_uverbs_dereg_mr { mr_handle: self.handle };
-        self.pd.context().file().command(request)
-    }
 }
 
 /// Registers a range of addresses, under those very addresses.
@@ -267,8 +262,7 @@ unsafe fn register(
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        let here = self.pd.context().file().belongs_here();
-        let released = !here || self.deregister().is_ok();
+        let released = !self.object.belongs_here() || self.object.destroy().is_ok();
         // SAFETY: the field is taken once, here, and the region is gone after it.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         match memory {

@@ -9,6 +9,7 @@
 mod completion;
 mod context;
 mod memory;
+mod object;
 mod pd;
 mod post;
 mod queue_pair;

@@ -2,25 +2,17 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
 
 use super::context::Context;
+use super::object::{Object, destroy_unshared};
 use crate::error::{DestroyError, Result};
-use crate::sys::command::Refused;
 
 /// What ties memory regions to the queue pairs that may use them.
 #[doc(alias = "ibv_pd")]
 #[derive(Debug, Clone)]
 pub struct ProtectionDomain {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    context: Context,
-    handle: u32,
-    destroyed: bool,
+    object: Arc<Object<ib_uverbs_dealloc_pd>>,
 }
 
 impl ProtectionDomain {
@@ -34,18 +26,16 @@ impl ProtectionDomain {
     pub fn new(context: &Context) -> Result<Self> {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
         let response = context.command("allocate", "a protection domain", request)?;
-        let handle = response.pd_handle;
-        let inner = Inner { context: context.clone(), handle, destroyed: false };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { object: Arc::new(Object::new(context, response.pd_handle)) })
     }
 
     /// The context that it was made in.
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.object.context()
     }
 
     pub(crate) fn handle(&self) -> u32 {
-        self.inner.handle
+        self.object.handle()
     }
 
     /// Destroys the protection domain. `IB_USER_VERBS_CMD_DEALLOC_PD`.
@@ -57,41 +47,9 @@ impl ProtectionDomain {
     /// back with the error.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        const OPERATION: &str = "destroy";
-        const WHAT: &str = "a protection domain";
-        let mut inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner,
-            Err(inner) => {
-                let error = inner.context.refused(OPERATION, WHAT, Refused::Os(Errno::EBUSY));
-                return Err(DestroyError::new(Self { inner }, error));
-            }
-        };
-        match inner.destroy() {
-            Ok(()) => {
-                inner.destroyed = true;
-                Ok(())
-            }
-            Err(refused) => {
-                let error = inner.context.refused(OPERATION, WHAT, refused);
-                Err(DestroyError::new(Self { inner: Arc::new(inner) }, error))
-            }
-        }
-    }
-}
-
-impl Inner {
-    fn destroy(&self) -> Result<(), Refused> {
-        let request = ib_uverbs_dealloc_pd { pd_handle: self.handle };
-        self.context.file().command(request)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if !self.destroyed && self.context.file().belongs_here() {
-            // All that it could be busy with is gone: children hold it. A device that went takes it
-            // along.
-            let _ = self.destroy();
-        }
+        let context = self.context().clone();
+        let owner = |object| Self { object };
+        destroy_unshared(&context, "a protection domain", self.object, |object| object, owner)?;
+        Ok(())
     }
 }

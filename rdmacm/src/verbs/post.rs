@@ -122,7 +122,7 @@ impl QueuePair {
         const OPERATION: &str = "post a send to";
         self.check_process(OPERATION)?;
         let mut ring = lock(&self.inner.send);
-        let (context, handle, state) = (self.context(), self.inner.handle, self.state());
+        let (context, handle, state) = (self.context(), self.inner.object.handle(), self.state());
         // SAFETY: the contract of this function is that of the callee.
         let posted = unsafe { ring.post(context, handle, state, request) };
         posted.map_err(|error| self.refused(OPERATION, error))

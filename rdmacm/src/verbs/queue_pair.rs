@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_create_qp,
     ib_uverbs_destroy_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
@@ -12,13 +11,13 @@ use verbs_abi::{
 
 use super::completion::CompletionQueue;
 use super::context::Context;
+use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::{AccessFlags, QpState};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::provider::{ReceiveRing, SendRing};
-use crate::sys::command::Refused;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -74,10 +73,10 @@ pub struct QueuePair {
 
 #[derive(Debug)]
 pub(super) struct Inner {
+    pub(super) object: Object<ib_uverbs_destroy_qp>,
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    pub(super) handle: u32,
     pub(super) number: u32,
     caps: QueuePairCaps,
     /// The state that the last successful modify asked for. A failing request may have moved the
@@ -85,7 +84,6 @@ pub(super) struct Inner {
     state: AtomicU8,
     pub(super) send: Mutex<SendRing>,
     pub(super) receive: Mutex<ReceiveRing>,
-    destroyed: bool,
 }
 
 impl QueuePair {
@@ -127,10 +125,10 @@ impl QueuePair {
         };
         let (response, send, receive) = context.provider().create_qp(context, request)?;
         let inner = Inner {
+            object: Object::new(context, response.qp_handle),
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),
             recv_cq: init.recv_cq.clone(),
-            handle: response.qp_handle,
             number: response.qpn,
             caps: QueuePairCaps {
                 max_send_wr: response.max_send_wr,
@@ -142,7 +140,6 @@ impl QueuePair {
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             send: Mutex::new(send),
             receive: Mutex::new(receive),
-            destroyed: false,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -188,7 +185,7 @@ impl QueuePair {
         let request = ib_uverbs_modify_qp {
             dest: destination(&attributes.ah_attr),
             alt_dest: destination(&attributes.alt_ah_attr),
-            qp_handle: self.inner.handle,
+            qp_handle: self.inner.object.handle(),
             attr_mask: mask,
             qkey: attributes.qkey,
             rq_psn: attributes.rq_psn,
@@ -240,7 +237,7 @@ impl QueuePair {
     pub fn query(&self) -> Result<ib_uverbs_query_qp_resp> {
         let request = ib_uverbs_query_qp {
             response: AlignedU64::default(),
-            qp_handle: self.inner.handle,
+            qp_handle: self.inner.object.handle(),
             attr_mask: ib_qp_attr_mask::from_bits_retain(PLAIN_ATTRIBUTES),
         };
         let what = format!("queue pair {}", self.inner.number);
@@ -258,26 +255,10 @@ impl QueuePair {
     /// pair comes back with the error.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        const OPERATION: &str = "destroy";
-        let subject = format!("queue pair {}", self.inner.number);
-        let mut inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner,
-            Err(inner) => {
-                let busy = Refused::Os(Errno::EBUSY);
-                let error = inner.pd.context().refused(OPERATION, &subject, busy);
-                return Err(DestroyError::new(Self { inner }, error));
-            }
-        };
-        match inner.destroy() {
-            Ok(()) => {
-                inner.destroyed = true;
-                Ok(())
-            }
-            Err(refused) => {
-                let error = inner.pd.context().refused(OPERATION, &subject, refused);
-                Err(DestroyError::new(Self { inner: Arc::new(inner) }, error))
-            }
-        }
+        let (context, what) = (self.context().clone(), format!("queue pair {}", self.number()));
+        let owner = |inner| Self { inner };
+        destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        Ok(())
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -286,26 +267,6 @@ impl QueuePair {
 
     pub(super) fn state(&self) -> QpState {
         QpState(self.inner.state.load(Ordering::Acquire))
-    }
-}
-
-impl Inner {
-    fn destroy(&self) -> Result<(), Refused> {
-        let request = ib_uverbs_destroy_qp {
-            response: AlignedU64::default(),
-            qp_handle: self.handle,
-            reserved: 0,
-        };
-        self.pd.context().file().command(request).map(drop)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if !self.destroyed && self.pd.context().file().belongs_here() {
-            // Nothing of the library's keeps a queue pair busy. A device that went takes it along.
-            let _ = self.destroy();
-        }
     }
 }
 

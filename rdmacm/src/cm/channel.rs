@@ -44,6 +44,11 @@ pub(super) struct ChannelInner {
 }
 
 impl ChannelInner {
+    pub(super) fn new(file: UcmaFile) -> Arc<Self> {
+        let blocks_by_poll = AtomicBool::new(false);
+        Arc::new(Self { file, blocks_by_poll, orphans: Mutex::default() })
+    }
+
     /// Sends a command, and after it had success, from the right credentials then, destroys what
     /// was left behind.
     pub(super) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
@@ -84,13 +89,7 @@ impl EventChannel {
     /// is not 4.
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Self> {
-        let file = UcmaFile::open()?;
-        let inner = ChannelInner {
-            file,
-            blocks_by_poll: AtomicBool::new(false),
-            orphans: Mutex::default(),
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: ChannelInner::new(UcmaFile::open()?) })
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or

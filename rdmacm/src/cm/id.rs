@@ -471,7 +471,44 @@ fn milliseconds(timeout: Duration) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+    use crate::sys::ucma::UcmaFile;
+
+    /// The numbers of the commands that arrive at `kernel`, until the other end is closed.
+    fn commands(mut kernel: UnixStream) -> Vec<u32> {
+        let mut bytes = Vec::new();
+        kernel.read_to_end(&mut bytes).expect("read what was sent");
+        let mut numbers = Vec::new();
+        let mut rest = bytes.as_slice();
+        while let Some((header, more)) = rest.split_first_chunk::<8>() {
+            let number = u32::from_ne_bytes(*header.first_chunk().expect("8 bytes"));
+            let length = usize::from(u16::from_ne_bytes([header[4], header[5]]));
+            numbers.push(number);
+            rest = &more[length..];
+        }
+        numbers
+    }
+
+    #[test]
+    fn nothing_is_sent_for_an_id_that_is_destroyed() {
+        let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
+        let channel = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
+        let state = State::default();
+        let inner = Inner::new(IDS.reserve(), 7, PortSpace::Tcp, channel, state);
+        let listen = rdma_ucm_listen { id: 7, backlog: 1 };
+        inner.send(listen).expect("the id lives");
+        // As of another thread, which has found the id before and comes late: the kernel may have
+        // given the handle to another id meanwhile.
+        let late = Arc::clone(&inner);
+        CmId::from_inner(inner).destroy().expect("destroyed");
+        assert_eq!(late.send(listen), Err(Refused::Os(Errno::ENOENT)));
+        drop(late);
+        assert_eq!(commands(kernel), [7, 1], "LISTEN, DESTROY_ID");
+    }
 
     #[test]
     fn timeouts_are_rounded_up_to_milliseconds_and_fit() {

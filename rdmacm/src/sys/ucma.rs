@@ -39,6 +39,12 @@ impl UcmaFile {
         Ok(Self { fd, process: Process::current() })
     }
 
+    /// A file that takes every command and answers with zeros, to see what is sent.
+    #[cfg(test)]
+    pub(crate) fn fake(fd: OwnedFd) -> Self {
+        Self { fd, process: Process::current() }
+    }
+
     /// Whether commands can have success at all: not in a child of the process that opened the
     /// file.
     #[inline]

@@ -63,12 +63,11 @@ impl Queue {
     pub(super) fn map(file: &UverbsFile, info: &mminfo, least: usize) -> Result<Self, Errno> {
         let length = usize::try_from(info.size).map_err(|_| Errno::EOVERFLOW)?;
         let mapping = Mapping::shared(file, info.offset.get(), length)?;
-        let queue = Self::over(mapping).filter(|queue| queue.element_size() >= least);
-        queue.ok_or(Errno::EPROTO)
+        Self::over(mapping, least).ok_or(Errno::EPROTO)
     }
 
-    /// The ring in `mapping`, if its geometry holds together.
-    fn over(mapping: Mapping) -> Option<Self> {
+    /// The ring in `mapping`, if its geometry holds together and its slots are large enough.
+    fn over(mapping: Mapping, least: usize) -> Option<Self> {
         let mut queue = Self { mapping, mask: 0, log2_element: 0 };
         if queue.mapping.len() < DATA {
             return None;
@@ -83,7 +82,7 @@ impl Queue {
         }
         queue.mask = mask;
         queue.log2_element = log2_element;
-        Some(queue)
+        (queue.element_size() >= least).then_some(queue)
     }
 
     /// How many elements the ring holds.
@@ -195,13 +194,13 @@ impl Slot<'_> {
 mod tests {
     use super::*;
 
-    /// A ring as the kernel makes it, in private memory.
+    /// A ring as the kernel makes it, in private memory, for elements of 40 bytes.
     fn ring(mask: u32, log2_element: u32, data: usize) -> Option<Queue> {
         let mapping = Mapping::private(DATA + data).expect("memory");
         let queue = Queue { mapping, mask: 0, log2_element: 0 };
         queue.word(MASK).store(mask, Ordering::Relaxed);
         queue.word(LOG2_ELEMENT).store(log2_element, Ordering::Relaxed);
-        Queue::over(queue.mapping)
+        Queue::over(queue.mapping, 40)
     }
 
     #[test]
@@ -230,6 +229,7 @@ mod tests {
     fn a_geometry_that_does_not_hold_together_is_refused() {
         assert!(ring(3, 6, 4 * 64 - 1).is_none(), "shorter than its slots");
         assert!(ring(2, 6, 4 * 64).is_none(), "no power of two");
+        assert!(ring(3, 5, 4 * 64).is_none(), "slots shorter than elements");
         assert!(ring(u32::MAX, 40, 4096).is_none());
         assert!(ring(0, 64, 4096).is_none());
         assert!(ring(0, u32::MAX, 4096).is_none());

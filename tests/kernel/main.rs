@@ -6,6 +6,7 @@ mod channel;
 mod child;
 mod completion;
 mod connection;
+mod datagram;
 mod environment;
 mod external;
 mod fault;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use ucma_abi::{
-    Command, RDMA_PS_TCP, rdma_ucm_bind, rdma_ucm_create_id, rdma_ucm_listen, rdma_ucm_query_addr,
-    rdma_ucm_query_addr_resp, rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
+    Command, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, rdma_ucm_bind,
+    rdma_ucm_create_id, rdma_ucm_listen, rdma_ucm_query_addr, rdma_ucm_query_addr_resp,
+    rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
 };
-use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
+use verbs_abi::AlignedU64;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::parse::{EventData, Service};
@@ -19,7 +20,7 @@ use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
-use crate::verbs::{Context, QueuePair};
+use crate::verbs::{Context, QpType, QueuePair};
 
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: Registry<Inner> = Registry::new();
@@ -32,26 +33,40 @@ pub enum PortSpace {
     /// Reliable connections. `RDMA_PS_TCP`.
     #[doc(alias = "RDMA_PS_TCP")]
     Tcp,
+    /// Unreliable datagrams and multicast. `RDMA_PS_UDP`.
+    #[doc(alias = "RDMA_PS_UDP")]
+    Udp,
+    /// Unreliable datagrams and multicast in the groups and with the Q_Key of IP over InfiniBand.
+    /// `RDMA_PS_IPOIB`.
+    #[doc(alias = "RDMA_PS_IPOIB")]
+    IpoIb,
+    /// Any type of queue pair, see [`CmId::with_qp_type`]. `RDMA_PS_IB`.
+    #[doc(alias = "RDMA_PS_IB")]
+    Ib,
 }
 
 impl PortSpace {
     fn number(self) -> u16 {
         match self {
             Self::Tcp => RDMA_PS_TCP,
+            Self::Udp => RDMA_PS_UDP,
+            Self::IpoIb => RDMA_PS_IPOIB,
+            Self::Ib => RDMA_PS_IB,
         }
     }
 
-    /// The queue pairs that go with the port space.
-    fn qp_type(self) -> ib_uverbs_qp_type {
+    /// The type of the queue pairs that go with the port space: the first one is the usual.
+    fn qp_types(self) -> &'static [QpType] {
         match self {
-            Self::Tcp => ib_uverbs_qp_type::IB_UVERBS_QPT_RC,
-        }
-    }
-
-    /// What the ids of this port space offer.
-    pub fn service(self) -> Service {
-        match self {
-            Self::Tcp => Service::Connected,
+            Self::Tcp => &[QpType::IB_UVERBS_QPT_RC],
+            Self::Udp | Self::IpoIb => &[QpType::IB_UVERBS_QPT_UD],
+            Self::Ib => &[
+                QpType::IB_UVERBS_QPT_RC,
+                QpType::IB_UVERBS_QPT_UC,
+                QpType::IB_UVERBS_QPT_UD,
+                QpType::IB_UVERBS_QPT_XRC_INI,
+                QpType::IB_UVERBS_QPT_XRC_TGT,
+            ],
         }
     }
 }
@@ -75,6 +90,7 @@ pub(super) struct Inner {
     /// The kernel's name of the id.
     pub(super) handle: u32,
     pub(super) port_space: PortSpace,
+    pub(super) qp_type: QpType,
     pub(super) acks: Arc<Acks>,
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
@@ -105,7 +121,8 @@ pub(super) struct State {
 }
 
 impl CmId {
-    /// Makes an id whose events arrive on `channel`.
+    /// Makes an id whose events arrive on `channel`: for datagrams in the port spaces UDP and IPoIB,
+    /// for reliable connections in the others.
     ///
     /// `RDMA_USER_CM_CMD_CREATE_ID`.
     ///
@@ -114,12 +131,35 @@ impl CmId {
     /// ENOMEM; [`ErrorKind::WrongProcess`].
     #[doc(alias = "rdma_create_id")]
     pub fn new(channel: &EventChannel, port_space: PortSpace) -> Result<Self> {
+        Self::with_qp_type(channel, port_space, port_space.qp_types()[0])
+    }
+
+    /// Makes an id for queue pairs of `qp_type`: RC, UC, UD, XRC_INI or XRC_TGT in the port space
+    /// [`Ib`](PortSpace::Ib), while each of the others has only the one type of
+    /// [`new`](Self::new).
+    ///
+    /// `RDMA_USER_CM_CMD_CREATE_ID`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a type that the port space does not have; ENOMEM;
+    /// [`ErrorKind::WrongProcess`].
+    #[doc(alias = "rdma_create_ep")]
+    pub fn with_qp_type(
+        channel: &EventChannel,
+        port_space: PortSpace,
+        qp_type: QpType,
+    ) -> Result<Self> {
+        if !port_space.qp_types().contains(&qp_type) {
+            let reason = format!("port space {port_space:?} has no queue pairs of {qp_type}");
+            return Err(Error::invalid("create", "an id", reason));
+        }
         let token = IDS.reserve();
         let created = channel.inner.command(rdma_ucm_create_id {
             uid: token.get().into(),
             response: AlignedU64::default(),
             ps: port_space.number(),
-            qp_type: port_space.qp_type().0,
+            qp_type: qp_type.0,
             reserved: [0; 5],
         });
         let handle = match created {
@@ -130,7 +170,8 @@ impl CmId {
             }
         };
         let channel = Arc::clone(&channel.inner);
-        Ok(Self::from_inner(Inner::new(token, handle, port_space, channel, State::default())))
+        let service = (port_space, qp_type);
+        Ok(Self::from_inner(Inner::new(token, handle, service, channel, State::default())))
     }
 
     pub(super) fn from_inner(inner: Arc<Inner>) -> Self {
@@ -145,6 +186,16 @@ impl CmId {
     /// The port space that the id was made for; a request's is its listener's.
     pub fn port_space(&self) -> PortSpace {
         self.inner.port_space
+    }
+
+    /// The type of the queue pairs that go with the id; a request's is its listener's.
+    pub fn qp_type(&self) -> QpType {
+        self.inner.qp_type
+    }
+
+    /// Whether the id is for connections or for datagrams.
+    pub fn service(&self) -> Service {
+        self.inner.service()
     }
 
     /// Binds the id to a local address: to all of them with the unspecified one, to a port of the
@@ -335,7 +386,7 @@ impl Inner {
     fn new(
         token: Token,
         handle: u32,
-        port_space: PortSpace,
+        (port_space, qp_type): (PortSpace, QpType),
         channel: Arc<ChannelInner>,
         state: State,
     ) -> Arc<Self> {
@@ -343,6 +394,7 @@ impl Inner {
             token,
             handle,
             port_space,
+            qp_type,
             acks: Arc::default(),
             home: RwLock::new(Home { channel, gone: false }),
             state: Mutex::new(state),
@@ -363,11 +415,15 @@ impl Inner {
             state.asked_responder_resources = asked.responder_resources;
             state.asked_initiator_depth = asked.initiator_depth;
         }
-        Self::new(IDS.reserve(), handle, listener.port_space, channel, state)
+        let service = (listener.port_space, listener.qp_type);
+        Self::new(IDS.reserve(), handle, service, channel, state)
     }
 
     pub(super) fn service(&self) -> Service {
-        self.port_space.service()
+        match self.qp_type {
+            QpType::IB_UVERBS_QPT_UD => Service::Datagram,
+            _ => Service::Connected,
+        }
     }
 
     /// Whether the kernel's object is destroyed. The program gets no more events then.
@@ -452,6 +508,7 @@ impl std::fmt::Debug for Inner {
             .field("token", &self.token)
             .field("handle", &self.handle)
             .field("port_space", &self.port_space)
+            .field("qp_type", &self.qp_type)
             .finish_non_exhaustive()
     }
 }

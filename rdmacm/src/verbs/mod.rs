@@ -21,6 +21,6 @@ pub use pd::ProtectionDomain;
 pub use post::{Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use verbs_abi::{
-    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags, ib_uverbs_wc_opcode as WcOpcode,
-    ib_wc_status as WcStatus,
+    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags, ib_uverbs_qp_type as QpType,
+    ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };

@@ -555,7 +555,8 @@ mod tests {
         let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
         let channel = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
         let state = State::default();
-        let inner = Inner::new(IDS.reserve(), 7, PortSpace::Tcp, channel, state);
+        let service = (PortSpace::Tcp, QpType::IB_UVERBS_QPT_RC);
+        let inner = Inner::new(IDS.reserve(), 7, service, channel, state);
         let listen = rdma_ucm_listen { id: 7, backlog: 1 };
         inner.send(listen).expect("the id lives");
         // As of another thread, which has found the id before and comes late: the kernel may have

@@ -54,6 +54,14 @@ pub enum ErrorKind {
     /// The peer does not answer. Holds the status of the event.
     #[error("the peer is unreachable (status {0})")]
     Unreachable(i32),
+    /// A name was not found, or could not be looked up.
+    #[error("{reason} ({})", EaiName(*.code))]
+    NotResolved {
+        /// The `EAI_*` code of the host's `getaddrinfo`, which is what `rdma_getaddrinfo` returns.
+        code: i32,
+        /// The C library's words for it.
+        reason: String,
+    },
     /// The time allowed for the operation is over.
     #[error("timed out")]
     TimedOut,
@@ -145,6 +153,9 @@ impl Error {
     }
 
     /// The errno that the C library would have left: the kernel's own where the kernel was asked.
+    ///
+    /// For [`ErrorKind::NotResolved`], where C leaves any number, the one that comes closest to the
+    /// `EAI_*` code.
     pub fn errno(&self) -> i32 {
         match &self.kind {
             ErrorKind::Os(errno)
@@ -153,6 +164,7 @@ impl Error {
             | ErrorKind::DeviceGone(errno) => *errno,
             ErrorKind::Rejected(_) => Errno::ECONNREFUSED as i32,
             ErrorKind::Unreachable(_) => Errno::EHOSTUNREACH as i32,
+            ErrorKind::NotResolved { code, .. } => EaiName(*code).errno() as i32,
             ErrorKind::TimedOut => Errno::ETIMEDOUT as i32,
             ErrorKind::WouldBlock => Errno::EAGAIN as i32,
             ErrorKind::WouldDeadlock(_) => Errno::EDEADLK as i32,
@@ -189,6 +201,39 @@ struct ErrnoName(i32);
 impl fmt::Display for ErrnoName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", Errno::from_raw(self.0))
+    }
+}
+
+/// An `EAI_*` code as `EAI_NONAME`.
+struct EaiName(i32);
+
+impl EaiName {
+    fn errno(&self) -> Errno {
+        match self.0 {
+            libc::EAI_AGAIN => Errno::EAGAIN,
+            libc::EAI_MEMORY => Errno::ENOMEM,
+            libc::EAI_FAMILY => Errno::EAFNOSUPPORT,
+            libc::EAI_BADFLAGS | libc::EAI_SERVICE | libc::EAI_SOCKTYPE => Errno::EINVAL,
+            _ => Errno::ENOENT,
+        }
+    }
+}
+
+impl fmt::Display for EaiName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            libc::EAI_AGAIN => "EAI_AGAIN",
+            libc::EAI_BADFLAGS => "EAI_BADFLAGS",
+            libc::EAI_FAIL => "EAI_FAIL",
+            libc::EAI_FAMILY => "EAI_FAMILY",
+            libc::EAI_MEMORY => "EAI_MEMORY",
+            libc::EAI_NODATA => "EAI_NODATA",
+            libc::EAI_NONAME => "EAI_NONAME",
+            libc::EAI_SERVICE => "EAI_SERVICE",
+            libc::EAI_SOCKTYPE => "EAI_SOCKTYPE",
+            code => return write!(f, "getaddrinfo's code {code}"),
+        };
+        f.write_str(name)
     }
 }
 

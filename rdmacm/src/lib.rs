@@ -2,6 +2,7 @@
 //! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and shared-memory rings for the data.
 //!
 //! - [`device`]: which devices there are, their ports and links.
+//! - [`addr`]: addresses, and finding them by name.
 //! - [`cm`]: the connection manager: channels, ids, events.
 //! - [`verbs`]: what moves data: memory regions, completion queues, queue pairs.
 //!
@@ -42,7 +43,7 @@
 //! re-exported, as is [`ucma_abi`].
 
 mod acks;
-mod addr;
+pub mod addr;
 pub mod cm;
 pub mod device;
 mod error;

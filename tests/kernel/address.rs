@@ -131,7 +131,7 @@ fn failed_to_resolve(
     destination: SocketAddr,
 ) -> rdmacm::Error {
     let id = id(channel);
-    match id.resolve_addr(source, destination, LONG) {
+    match id.resolve_addr(source.map(Into::into), destination, LONG) {
         Err(error) => error,
         Ok(()) => channel.expect_event(EventType::AddrResolved).expect_err("it cannot succeed"),
     }
@@ -152,7 +152,7 @@ fn an_address_that_nobody_has_times_out() {
     id.destroy().expect("destroy");
     // As an event, and with another id.
     let id = crate::bed::id(&channel);
-    id.resolve_addr(Some(rxe(0)), address("10.0.0.78:7471"), timeout).expect("start");
+    id.resolve_addr(Some(rxe(0).into()), address("10.0.0.78:7471"), timeout).expect("start");
     let event = channel.get_event().expect("an event");
     assert_eq!((event.event_type(), event.token()), (EventType::AddrError, id.token()));
     assert_eq!(event.status(), -libc::ETIMEDOUT);
@@ -169,10 +169,10 @@ fn the_source_can_be_chosen() {
     let (_listener, server) = listen(&theirs, rxe(0));
     let id = id(&ours);
     let source = rxe(resolve(&ours, server).local_addr().expect("query").expect("bound").port());
-    id.resolve_addr(Some(source), server, LONG).expect("resolve");
+    id.resolve_addr(Some(source.into()), server, LONG).expect("resolve");
     ours.expect_event(EventType::AddrResolved).expect("resolved");
     assert_eq!(id.local_addr().expect("query"), Some(source));
-    let mixed = crate::bed::id(&ours).resolve_addr(Some(source), rxe_v6(1), LONG);
+    let mixed = crate::bed::id(&ours).resolve_addr(Some(source.into()), rxe_v6(1), LONG);
     assert_invalid(&mixed.expect_err("two families"), &["10.0.0.1", "fd00::1", "family"]);
 }
 
@@ -185,7 +185,7 @@ fn a_scope_names_the_interface_where_no_source_does() {
     let peer = SocketAddrV6::new(far.expect("it has a netdev"), 7471, 0, near);
     let channel = channel();
     let id = id(&channel);
-    id.resolve_addr(None, peer.into(), LONG).expect("resolve the address");
+    id.resolve_addr(None, peer, LONG).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
     assert_eq!(id.context().expect("a device").device().name(), "rxe0");
 }

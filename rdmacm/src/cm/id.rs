@@ -15,7 +15,7 @@ use verbs_abi::AlignedU64;
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::parse::{EventData, Service};
 use crate::acks::Acks;
-use crate::addr;
+use crate::addr::{self, Address, Encoded};
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
@@ -46,7 +46,7 @@ pub enum PortSpace {
 }
 
 impl PortSpace {
-    fn number(self) -> u16 {
+    pub(crate) fn number(self) -> u16 {
         match self {
             Self::Tcp => RDMA_PS_TCP,
             Self::Udp => RDMA_PS_UDP,
@@ -56,7 +56,7 @@ impl PortSpace {
     }
 
     /// The type of the queue pairs that go with the port space: the first one is the usual.
-    fn qp_types(self) -> &'static [QpType] {
+    pub(crate) fn qp_types(self) -> &'static [QpType] {
         match self {
             Self::Tcp => &[QpType::IB_UVERBS_QPT_RC],
             Self::Udp | Self::IpoIb => &[QpType::IB_UVERBS_QPT_UD],
@@ -209,7 +209,8 @@ impl CmId {
     /// ENODEV where no device has the address, EADDRINUSE, EADDRNOTAVAIL, EACCES for a port below
     /// 1024 without privilege, EINVAL on an id that is bound already.
     #[doc(alias = "rdma_bind_addr")]
-    pub fn bind(&self, address: SocketAddr) -> Result<()> {
+    pub fn bind(&self, address: impl Into<Address>) -> Result<()> {
+        let address = address.into();
         let encoded = addr::encode(&address);
         let request = rdma_ucm_bind {
             id: self.inner.handle,
@@ -234,18 +235,19 @@ impl CmId {
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
-        source: Option<SocketAddr>,
-        destination: SocketAddr,
+        source: Option<Address>,
+        destination: impl Into<Address>,
         timeout: Duration,
     ) -> Result<()> {
         const OPERATION: &str = "resolve the address";
+        let destination = destination.into();
         let subject = || format!("{destination} for {}", self.inner);
-        if let Some(source) = source.filter(|source| source.is_ipv4() != destination.is_ipv4()) {
+        if let Some(source) = source.filter(|source| source.family() != destination.family()) {
             let reason = format!("the source address {source} is of another family");
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
         // Without a source the kernel takes the interface that the destination's scope names.
-        let source = source.map_or(addr::NONE, |source| addr::encode(&source));
+        let source = source.map_or(Encoded::NONE, |source| addr::encode(&source));
         let destination = addr::encode(&destination);
         let request = rdma_ucm_resolve_addr {
             id: self.inner.handle,
@@ -301,7 +303,7 @@ impl CmId {
     #[doc(alias = "rdma_get_local_addr")]
     #[doc(alias = "rdma_get_src_port")]
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
-        Ok(addr::decode(&self.inner.query_addr()?.src_addr))
+        Ok(addr::decode(&self.inner.query_addr()?.src_addr).and_then(|local| local.ip()))
     }
 
     /// The peer's address, or `None` while the id has no peer.
@@ -314,7 +316,7 @@ impl CmId {
     #[doc(alias = "rdma_get_peer_addr")]
     #[doc(alias = "rdma_get_dst_port")]
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
-        let peer = addr::decode(&self.inner.query_addr()?.dst_addr);
+        let peer = addr::decode(&self.inner.query_addr()?.dst_addr).and_then(|peer| peer.ip());
         // A bound id without a peer has one of its family with nothing in it.
         Ok(peer.filter(|peer| !peer.ip().is_unspecified()))
     }

@@ -14,6 +14,7 @@ pub(crate) mod netlink;
 pub(crate) mod node;
 pub(crate) mod poll;
 pub(crate) mod process;
+pub(crate) mod resolver;
 pub(crate) mod sysfs;
 pub(crate) mod ucma;
 pub(crate) mod uverbs;

@@ -23,7 +23,7 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let channel = EventChannel::new()?;
     let id = CmId::new(&channel, PortSpace::Tcp)?;
-    id.resolve_addr(source, server, RESOLUTION)?;
+    id.resolve_addr(source.map(Into::into), server, RESOLUTION)?;
     log.expect(&channel, EventType::AddrResolved, &format!("resolve the address {server}"))?;
     id.resolve_route(RESOLUTION)?;
     log.expect(&channel, EventType::RouteResolved, &format!("resolve the route to {server}"))?;

@@ -1,0 +1,114 @@
+//! The C library's `getaddrinfo`: what knows the host's names and how it looks them up.
+//!
+//! # Safety
+//!
+//! The strings and hints of a call live until it returns; the list that it returns is owned by
+//! [`List`], which frees it once and hands out nothing that points into it.
+#![expect(unsafe_code, reason = "calls getaddrinfo and reads the list that it makes")]
+
+use std::ffi::{CStr, c_int};
+use std::{mem, ptr, slice};
+
+use nix::errno::Errno;
+
+/// What a lookup is to find, in the terms of `struct addrinfo`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) flags: c_int,
+    pub(crate) family: c_int,
+    pub(crate) socktype: c_int,
+    pub(crate) protocol: c_int,
+}
+
+/// One result.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) socktype: c_int,
+    pub(crate) protocol: c_int,
+    /// The socket address, as bytes.
+    pub(crate) address: Vec<u8>,
+    /// Of the first result only, where it was wanted.
+    pub(crate) canonname: Option<String>,
+}
+
+/// Why a lookup found nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// `EAI_SYSTEM`, by its errno.
+    Os(Errno),
+    /// An `EAI_*` code, and the C library's words for it.
+    Eai(c_int, String),
+}
+
+/// Looks a node and a service up.
+pub(crate) fn getaddrinfo(
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    wanted: Option<Wanted>,
+) -> Result<Vec<Found>, Failure> {
+    // SAFETY: all-zero bytes are an `addrinfo`: integers, and pointers that are null.
+    let mut hints: libc::addrinfo = unsafe { mem::zeroed() };
+    if let Some(wanted) = wanted {
+        hints.ai_flags = wanted.flags;
+        hints.ai_family = wanted.family;
+        hints.ai_socktype = wanted.socktype;
+        hints.ai_protocol = wanted.protocol;
+    }
+    let hints = if wanted.is_some() { ptr::from_ref(&hints) } else { ptr::null() };
+    let mut list = List(ptr::null_mut());
+    let node = node.map_or(ptr::null(), CStr::as_ptr);
+    let service = service.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: both strings are null or end in a zero byte, the hints are null or a live local whose
+    // pointers are null, and the result goes into a live pointer.
+    match unsafe { libc::getaddrinfo(node, service, hints, &raw mut list.0) } {
+        0 => Ok(list.found()),
+        libc::EAI_SYSTEM => Err(Failure::Os(Errno::last())),
+        code => Err(Failure::Eai(code, said(code))),
+    }
+}
+
+/// The C library's words for an `EAI_*` code.
+fn said(code: c_int) -> String {
+    // SAFETY: any number will do.
+    let text = unsafe { libc::gai_strerror(code) };
+    // SAFETY: it is a string of the C library, which nobody changes or frees.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+/// The list that a call made; null where it made none.
+struct List(*mut libc::addrinfo);
+
+impl List {
+    fn found(&self) -> Vec<Found> {
+        let mut found = Vec::new();
+        let mut next = self.0;
+        // SAFETY: `next` is null or an element of the list, which lives as long as `self`.
+        while let Some(entry) = unsafe { next.as_ref() } {
+            let length = usize::try_from(entry.ai_addrlen).expect("addresses are short");
+            let address = match entry.ai_addr.is_null() {
+                true => Vec::new(),
+                // SAFETY: the pointer is that of the entry's address, which has this length.
+                false => unsafe { slice::from_raw_parts(entry.ai_addr.cast(), length) }.to_vec(),
+            };
+            let canonname = (!entry.ai_canonname.is_null()).then(|| {
+                // SAFETY: the pointer is that of a string in the entry.
+                let name = unsafe { CStr::from_ptr(entry.ai_canonname) };
+                name.to_string_lossy().into_owned()
+            });
+            let (socktype, protocol) = (entry.ai_socktype, entry.ai_protocol);
+            found.push(Found { socktype, protocol, address, canonname });
+            next = entry.ai_next;
+        }
+        found
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: the list came from `getaddrinfo` and is freed nowhere else.
+            unsafe { libc::freeaddrinfo(self.0) };
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Our programs against rdma-core's, each body of a test with every pair of them: run by
 //! `cargo xtask test` in the test bed.
 
+mod bytes;
 mod rping;
 
 use rdmacm_tests::wait_until;

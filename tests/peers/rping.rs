@@ -73,7 +73,7 @@ impl Server {
 }
 
 /// Whether process `pid` has an id that listens on rxe0.
-fn listens(pid: u32) -> bool {
+pub(crate) fn listens(pid: u32) -> bool {
     let mut command = Command::new("rdma");
     let listed = Process::start(command.args(["res", "show", "cm_id", "link", "rxe0"]), LIMIT);
     let listed = listed.finish();

@@ -1,0 +1,44 @@
+//! What may differ, and why.
+
+/// A command that only rdma-core sends (`-`) or only this library (`+`), and why. A command that has
+/// another value in a field is one of each.
+pub(crate) type Difference = (&'static str, &'static str);
+
+const PROBE: &str =
+    "a trial bind tells whether the kernel has AF_IB; this library needs one that does";
+const LAZY: &str = "addresses, GIDs and paths are asked for when somebody wants to know them";
+const DEVICE: &str = "the device is asked for when the program needs it, and not with each event";
+
+/// What rdma-core finds out about the kernel before it makes the first id.
+pub(crate) const TRIAL: &[Difference] = &[
+    ("- CREATE_ID in=24 out=4 uid=own ps=319 qp_type=2", PROBE),
+    (
+        "- BIND in=136 out=0 id=#0 addr_size=48 \
+         addr=1b00000000000000000000000000000000000000000000000000000001060000ffffffffffff",
+        PROBE,
+    ),
+    ("- QUERY in=16 out=280 id=#0 option=0", PROBE),
+    ("- QUERY in=16 out=280 id=#0 option=2", PROBE),
+    ("- DESTROY_ID in=16 out=4 id=#0", PROBE),
+];
+
+/// With ADDR_RESOLVED and ROUTE_RESOLVED, then in place of them.
+pub(crate) const RESOLVED: &[Difference] = &[
+    ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
+    ("- QUERY in=16 out=280 id=#0 option=2", LAZY),
+    ("- QUERY in=16 out=440 id=#0 option=1", LAZY),
+    ("+ QUERY in=16 out=280 id=#0 option=0", DEVICE),
+];
+
+/// After BIND, then after LISTEN.
+pub(crate) const LISTENING: &[Difference] = &[
+    ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
+    ("- QUERY in=16 out=280 id=#0 option=2", LAZY),
+    ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
+];
+
+/// With CONNECT_REQUEST.
+pub(crate) const REQUESTED: &[Difference] = &[
+    ("- QUERY in=16 out=280 id=#1 option=2", LAZY),
+    ("- QUERY in=16 out=440 id=#1 option=1", LAZY),
+];

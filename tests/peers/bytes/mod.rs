@@ -1,0 +1,147 @@
+//! The same scenario with rdma-core's library and with ours: what each writes to rdma_cm, byte for
+//! byte. Whatever differs stands in [`differences`] with its reason.
+//!
+//! Verbs are not compared so: rdma-core's go by ioctl where the kernel has it, ours by write.
+
+mod differences;
+mod stream;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rdmacm_tests::{Process, promised_device, wait_until};
+
+use self::differences::{Difference, LISTENING, REQUESTED, RESOLVED, TRIAL};
+use crate::rping::listens;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// rdma-core's program, compiled once.
+fn c_scenario() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = env::temp_dir().join(format!("scenario-{}", process::id()));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/bytes/scenario.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Wextra", "-Werror", source, "-lrdmacm", "-libverbs", "-o"]);
+        let compiled = Process::start(gcc.arg(&program), LIMIT).finish();
+        assert!(compiled.status.success(), "{}", compiled.stderr);
+        program
+    })
+}
+
+/// A program's commands in `role`. Its peer is rdma-core's program.
+fn commands(program: &Path, role: &str, peer: Option<&str>, port: &str) -> Vec<String> {
+    let start_peer = |role| Process::start(Command::new(c_scenario()).args([role, port]), LIMIT);
+    let trace = env::temp_dir().join(format!("trace-{}-{role}", process::id()));
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-xx", "-s", "1000", "-e", "trace=write", "-P", "/dev/infiniband/rdma_cm"]);
+    strace.arg("-o").arg(&trace).arg(program).args([role, port]);
+    let run = |strace: &mut Command| Process::start(strace, LIMIT);
+
+    let ended = if role.contains("passive") || role == "rejecting" {
+        let running = run(&mut strace);
+        wait_until("the program listens", || child(running.id()).is_some_and(listens));
+        let peer = start_peer(peer.expect("somebody connects")).finish();
+        assert!(peer.status.success(), "{role}'s peer: {}", peer.stderr);
+        running.finish()
+    } else {
+        let peer = peer.map(|role| {
+            let peer = start_peer(role);
+            wait_until("the peer listens", || listens(peer.id()));
+            peer
+        });
+        let ended = run(&mut strace).finish();
+        if let Some(peer) = peer.map(Process::finish) {
+            assert!(peer.status.success(), "{role}'s peer: {}", peer.stderr);
+        }
+        ended
+    };
+    assert!(ended.status.success(), "{} {role}: {}", program.display(), ended.stderr);
+    let lines = stream::read(&fs::read_to_string(&trace).expect("the trace"));
+    fs::remove_file(&trace).expect("remove the trace");
+    assert!(!lines.is_empty(), "{role} sends commands");
+    lines
+}
+
+/// The process that `parent` has started, which strace does before it reads the first call.
+fn child(parent: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// What is in one of the two only, `-` before the first's and `+` before the second's, around a
+/// longest common subsequence.
+fn differ(first: &[String], second: &[String]) -> Vec<String> {
+    // lengths[i][j]: of the longest one of first[i..] and second[j..].
+    let mut lengths = vec![vec![0; second.len() + 1]; first.len() + 1];
+    for i in (0..first.len()).rev() {
+        for j in (0..second.len()).rev() {
+            lengths[i][j] = match first[i] == second[j] {
+                true => lengths[i + 1][j + 1] + 1,
+                false => lengths[i + 1][j].max(lengths[i][j + 1]),
+            };
+        }
+    }
+    let (mut i, mut j, mut found) = (0, 0, Vec::new());
+    while i < first.len() || j < second.len() {
+        if i < first.len() && j < second.len() && first[i] == second[j] {
+            (i, j) = (i + 1, j + 1);
+        } else if j == second.len() || (i < first.len() && lengths[i + 1][j] >= lengths[i][j + 1]) {
+            found.push(format!("- {}", first[i]));
+            i += 1;
+        } else {
+            found.push(format!("+ {}", second[j]));
+            j += 1;
+        }
+    }
+    found
+}
+
+/// Both libraries in `role`, against rdma-core's in the other one.
+fn compare(role: &str, peer: Option<&str>, port: &str, allowed: &[&[Difference]]) {
+    promised_device("rxe0");
+    let c = commands(c_scenario(), role, peer, port);
+    let ours = commands(Path::new(env!("CARGO_BIN_EXE_scenario")), role, peer, port);
+    let found = differ(&c, &ours);
+    let allowed: Vec<&str> = allowed.iter().copied().flatten().map(|(line, _)| *line).collect();
+    assert!(
+        found == allowed,
+        "{role}: found\n{}\n\nallowed\n{}\n\nrdma-core\n{}\n\nours\n{}",
+        found.join("\n"),
+        allowed.join("\n"),
+        c.join("\n"),
+        ours.join("\n")
+    );
+}
+
+#[test]
+fn what_differs_is_found() {
+    let lines = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
+    assert_eq!(differ(&lines("abcde"), &lines("abcde")), [""; 0]);
+    assert_eq!(differ(&lines("abcde"), &lines("axce")), ["- b", "+ x", "- d"]);
+    assert_eq!(differ(&lines(""), &lines("ab")), ["+ a", "+ b"]);
+    assert_eq!(differ(&lines("ab"), &lines("")), ["- a", "- b"]);
+}
+
+macro_rules! scenarios {
+    ($($name:ident: $role:literal, $peer:expr, $port:literal, $allowed:expr;)*) => {$(
+        #[test]
+        #[ignore = "needs the test bed: cargo xtask test"]
+        fn $name() {
+            compare($role, $peer, $port, $allowed);
+        }
+    )*};
+}
+
+scenarios! {
+    active: "active", Some("passive"), "7301", &[TRIAL, RESOLVED];
+    passive: "passive", Some("active"), "7302", &[TRIAL, LISTENING, REQUESTED];
+    rejected: "rejected", Some("rejecting"), "7303", &[TRIAL, RESOLVED];
+    rejecting: "rejecting", Some("rejected"), "7304", &[TRIAL, LISTENING, REQUESTED];
+    external: "external", Some("passive"), "7305", &[TRIAL, RESOLVED];
+}

@@ -1,0 +1,161 @@
+//! What a program does with the connection manager, step by step: `scenario ROLE PORT`. Its twin is
+//! `scenario.c`, which makes the same calls with rdma-core's library.
+
+use std::env;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::verbs::{
+    CompletionQueue, ProtectionDomain, QpState, QueuePair, QueuePairCaps, QueuePairInit,
+};
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+const CAPS: QueuePairCaps = QueuePairCaps {
+    max_send_wr: 4,
+    max_recv_wr: 4,
+    max_send_sge: 1,
+    max_recv_sge: 1,
+    max_inline_data: 0,
+};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result {
+    let mut arguments = env::args().skip(1);
+    let usage = "usage: scenario ROLE PORT";
+    let role = arguments.next().ok_or(usage)?;
+    let address = SocketAddr::from((ADDRESS, arguments.next().ok_or(usage)?.parse()?));
+    match role.as_str() {
+        "active" => active(address),
+        "passive" => passive(address),
+        "rejected" => rejected(address),
+        "rejecting" => rejecting(address),
+        "external" => external(address),
+        _ => Err(usage.into()),
+    }
+}
+
+fn param() -> ConnParam {
+    ConnParam {
+        private_data: b"hello".to_vec(),
+        responder_resources: 2,
+        initiator_depth: 3,
+        flow_control: 1,
+        retry_count: 5,
+        rnr_retry_count: 6,
+        ..ConnParam::default()
+    }
+}
+
+/// What the C library makes where it is given no queues of the program's.
+fn create_qp(id: &CmId) -> Result {
+    let context = id.context()?;
+    let pd = ProtectionDomain::new(&context)?;
+    let cq = CompletionQueue::new(&context, 4, None)?;
+    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps: CAPS, signal_all: true };
+    id.create_qp(&pd, &init)?;
+    Ok(())
+}
+
+fn resolve(channel: &EventChannel, id: &CmId, address: SocketAddr) -> Result {
+    id.resolve_addr(None, address, TIMEOUT)?;
+    channel.expect_event(EventType::AddrResolved)?;
+    Ok(())
+}
+
+fn route(channel: &EventChannel, id: &CmId) -> Result {
+    id.resolve_route(TIMEOUT)?;
+    channel.expect_event(EventType::RouteResolved)?;
+    Ok(())
+}
+
+fn listener(channel: &EventChannel, port_space: PortSpace, address: SocketAddr) -> Result<CmId> {
+    let id = CmId::new(channel, port_space)?;
+    id.bind(address)?;
+    id.listen(4)?;
+    Ok(id)
+}
+
+fn request(channel: &EventChannel) -> Result<CmId> {
+    let mut event = channel.expect_event(EventType::ConnectRequest)?;
+    Ok(event.take_request().ok_or("a request has an id")?)
+}
+
+fn destroy(id: CmId) -> Result {
+    id.destroy_qp();
+    Ok(id.destroy()?)
+}
+
+fn active(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Tcp)?;
+    resolve(&channel, &id, address)?;
+    route(&channel, &id)?;
+    create_qp(&id)?;
+    id.connect(&param())?;
+    channel.expect_event(EventType::Established)?;
+    id.disconnect()?;
+    channel.expect_event(EventType::Disconnected)?;
+    destroy(id)
+}
+
+fn passive(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let listening = listener(&channel, PortSpace::Tcp, address)?;
+    let id = request(&channel)?;
+    create_qp(&id)?;
+    id.accept(&param())?;
+    channel.expect_event(EventType::Established)?;
+    channel.expect_event(EventType::Disconnected)?;
+    id.disconnect()?;
+    destroy(id)?;
+    destroy(listening)
+}
+
+fn rejected(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Tcp)?;
+    resolve(&channel, &id, address)?;
+    route(&channel, &id)?;
+    create_qp(&id)?;
+    id.connect(&param())?;
+    if channel.get_event()?.rejection().is_none() {
+        return Err("a rejection was due".into());
+    }
+    destroy(id)
+}
+
+fn rejecting(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let listening = listener(&channel, PortSpace::Tcp, address)?;
+    let id = request(&channel)?;
+    id.reject(b"no")?;
+    destroy(id)?;
+    destroy(listening)
+}
+
+fn external(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Tcp)?;
+    resolve(&channel, &id, address)?;
+    route(&channel, &id)?;
+    let context = id.context()?;
+    let pd = ProtectionDomain::new(&context)?;
+    let cq = CompletionQueue::new(&context, 8, None)?;
+    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps: CAPS, signal_all: false };
+    let qp = QueuePair::new(&pd, &init)?;
+    let modify = |state| -> Result { Ok(qp.modify(&id.init_qp_attr(state)?)?) };
+    modify(QpState::IB_QPS_INIT)?;
+    id.connect(&ConnParam { qp_num: qp.number(), ..param() })?;
+    channel.expect_event(EventType::ConnectResponse)?;
+    modify(QpState::IB_QPS_RTR)?;
+    modify(QpState::IB_QPS_RTS)?;
+    id.establish()?;
+    id.disconnect()?;
+    channel.expect_event(EventType::Disconnected)?;
+    destroy(id)
+}

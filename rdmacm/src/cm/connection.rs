@@ -10,6 +10,7 @@ use zerocopy::FromZeros;
 use super::id::{CmId, Inner};
 use super::param::ConnParam;
 use super::parse::{EventType, RawEvent};
+#[cfg(doc)]
 use super::reject::RejectReason;
 use crate::device::Transport;
 #[cfg(doc)]
@@ -180,11 +181,11 @@ impl CmId {
         let transport = self.context()?.transport();
         self.inner.check_private_data(OPERATION, private_data, Message::Reject, transport)?;
         let (private_data, private_data_len) = private_data_field(private_data);
-        let reason = u8::try_from(RejectReason::CONSUMER_DEFINED.0).expect("28 fits");
         let request = rdma_ucm_reject {
             id: self.inner.handle,
             private_data_len,
-            reason,
+            // The program's own reason, which Linux before 5.8 takes all rejections for.
+            reason: 0,
             reserved: [0; 2],
             private_data,
         };

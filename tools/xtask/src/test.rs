@@ -24,12 +24,13 @@ const HEADERS: &str = "headers";
 const TOOLS: &str = "rdmatools";
 
 /// What the tests run besides the project's own programs: the C peers, the C compiler, tools.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "gcc",
     "ibverbs-providers",
     "ibverbs-utils",
     "iproute2",
     "libc6-dev",
+    "librdmacm-dev",
     "perftest",
     "rdmacm-utils",
     "strace",

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use nix::errno::Errno;
+use ucma_abi::ib_cm_sidr_status;
 
 use crate::cm::Rejection;
 
@@ -51,8 +52,9 @@ pub enum ErrorKind {
     /// The peer, or its kernel, rejected the connection.
     #[error("{0}")]
     Rejected(Box<Rejection>),
-    /// The peer does not answer. Holds the status of the event.
-    #[error("the peer is unreachable (status {0})")]
+    /// The peer does not answer, or refused to say where to send datagrams. Holds the status of the
+    /// event: a negative errno, or an [`ib_cm_sidr_status`].
+    #[error("the peer is unreachable: {}", UnreachableText(*.0))]
     Unreachable(i32),
     /// A name was not found, or could not be looked up.
     #[error("{reason} ({})", EaiName(*.code))]
@@ -191,6 +193,25 @@ impl fmt::Display for ErrnoText {
         match Errno::from_raw(self.0) {
             Errno::UnknownErrno => write!(f, "errno {}", self.0),
             errno => write!(f, "{} ({errno:?})", errno.desc()),
+        }
+    }
+}
+
+/// The status of an `Unreachable` event.
+struct UnreachableText(i32);
+
+impl fmt::Display for UnreachableText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use ib_cm_sidr_status as S;
+        let status = self.0;
+        match S(status.unsigned_abs()) {
+            _ if status < 0 => ErrnoText(status.wrapping_neg()).fmt(f),
+            S::IB_SIDR_UNSUPPORTED => write!(f, "nobody listens on the port (status {status})"),
+            S::IB_SIDR_REJECT => write!(f, "the program said no (status {status})"),
+            other => match other.name() {
+                Some(name) => write!(f, "{name} (status {status})"),
+                None => write!(f, "status {status}"),
+            },
         }
     }
 }

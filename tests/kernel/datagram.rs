@@ -1,9 +1,19 @@
 //! Ids for datagrams: what they are, and how two of them find each other.
 
-use rdmacm::cm::{CmId, PortSpace, Service};
-use rdmacm::verbs::QpType;
+use std::net::SocketAddr;
 
-use crate::bed::{assert_invalid, channel, rxe};
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, ConnParam, DatagramParam, EventChannel, EventType, PortSpace, Service};
+use rdmacm::verbs::{
+    AddressHandle, Completion, Destination, GRH_LENGTH, ProtectionDomain, QpState, QpType,
+    SendFlags, SendOperation,
+};
+use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_wc_flags};
+
+use crate::bed::{
+    Connection, LONG, Side, assert_invalid, channel, objects, request, rxe, rxe_v6, siw,
+};
+use crate::io::{Io, Shape};
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
@@ -47,4 +57,335 @@ fn a_port_space_has_its_types_of_queue_pairs() {
             }
         }
     }
+}
+
+/// An id for datagrams.
+fn id(channel: &EventChannel) -> CmId {
+    CmId::new(channel, PortSpace::Udp).expect("create an id")
+}
+
+/// An id for datagrams that listens on a port of the kernel's choice of `address`.
+fn listen(listener: &CmId, address: SocketAddr) -> SocketAddr {
+    listener.bind(address).expect("bind");
+    listener.listen(0).expect("listen");
+    listener.local_addr().expect("query").expect("a bound id has an address")
+}
+
+/// Resolves address and route of `server` for `id`.
+fn resolve(channel: &EventChannel, id: &CmId, server: SocketAddr) {
+    id.resolve_addr(None, server, LONG).expect("resolve the address");
+    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    id.resolve_route(LONG).expect("resolve the route");
+    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+}
+
+/// A client that knows where its server is, and the server.
+struct Pair {
+    channel: EventChannel,
+    client: Side,
+    server: Side,
+    /// Where the client sends.
+    peer: DatagramParam,
+}
+
+impl Pair {
+    fn new(address: SocketAddr) -> Self {
+        let channel = channel();
+        let listener = id(&channel);
+        let address = listen(&listener, address);
+        let client = id(&channel);
+        resolve(&channel, &client, address);
+        let client = Side::new(client, Shape::default());
+        client.id.connect(&ConnParam::default()).expect("ask");
+        let server = Side::new(request(&channel), Shape::default());
+        server.id.accept(&ConnParam::default()).expect("answer");
+        let event = channel.expect_event(EventType::Established).expect("an answer");
+        assert_eq!(event.token(), client.id.token());
+        let peer = event.datagram().expect("where to send").clone();
+        Self { channel, client, server, peer }
+    }
+
+    /// What the client sends to.
+    fn handle(&self) -> AddressHandle {
+        AddressHandle::new(self.client.io.qp().pd(), &self.peer.ah_attr).expect("address handle")
+    }
+
+    fn destination<'a>(&self, address: &'a AddressHandle) -> Destination<'a> {
+        Destination { address, qp_num: self.peer.qp_num, qkey: self.peer.qkey }
+    }
+}
+
+fn send_to(destination: Destination<'_>, imm_data: Option<u32>) -> SendOperation<'_> {
+    SendOperation::SendTo { destination, imm_data }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_go_both_ways() {
+    for address in [rxe(0), rxe_v6(0)] {
+        let mut pair = Pair::new(address);
+        assert_eq!(pair.client.id.service(), Service::Datagram);
+        assert_eq!(pair.server.id.port_space(), PortSpace::Udp);
+        for side in [&pair.client, &pair.server] {
+            let kernel = side.io.qp().query().expect("query");
+            assert_eq!((kernel.qp_state, kernel.sq_psn), (QpState::IB_QPS_RTS, 0));
+            assert_eq!(kernel.qkey, 0x0123_4567, "the Q_Key of the port space UDP");
+            assert_eq!(side.io.qp().qp_type(), QpType::IB_UVERBS_QPT_UD);
+        }
+        assert_eq!(pair.peer.qp_num, pair.server.io.qp().number());
+        assert_eq!(pair.peer.qkey, 0x0123_4567);
+        let handle = pair.handle();
+        for (number, imm_data) in [(0_u8, None), (1, Some(0x0102_0304))] {
+            let (text, wr_id) = ([number; 100], u64::from(number));
+            pair.client.io.fill(0, &text);
+            pair.server.io.receive(wr_id, 0..GRH_LENGTH + 100).expect("post a receive");
+            let to = send_to(pair.destination(&handle), imm_data);
+            pair.client.io.post(7, to, 0..100, SendFlags::SIGNALED).expect("post a send");
+            pair.client.io.done(7);
+            let done = pair.server.io.done(wr_id);
+            assert_eq!(done.byte_len(), 140, "the header counts");
+            assert_eq!(done.src_qp(), pair.client.io.qp().number());
+            assert!(done.flags().contains(ib_wc_flags::IB_WC_GRH));
+            assert_eq!(done.imm_data(), imm_data);
+            assert_eq!(pair.server.io.bytes(GRH_LENGTH..GRH_LENGTH + 100), text);
+            reply(&pair, &done, &text);
+        }
+        // Nothing ever comes of these ids any more.
+        pair.channel.set_nonblocking(true).expect("non-blocking");
+        let error = pair.channel.get_event().expect_err("no event");
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    }
+}
+
+/// Sends what the server has received back to where it came from.
+fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
+    let header = pair.server.io.bytes(0..GRH_LENGTH).try_into().expect("40 bytes");
+    let pd = pair.server.io.qp().pd();
+    let handle = AddressHandle::for_reply(pd, done, &header, 1).expect("address handle");
+    let back = Destination { address: &handle, qp_num: done.src_qp(), qkey: pair.peer.qkey };
+    pair.client.io.receive(8, 1000..1200).expect("post a receive");
+    let flags = SendFlags::SIGNALED;
+    pair.server.io.post_inline(9, send_to(back, None), &text[..64], flags).expect("post a send");
+    pair.server.io.done(9);
+    assert_eq!(pair.client.io.done(8).byte_len(), 104);
+    assert_eq!(pair.client.io.bytes(1000 + GRH_LENGTH..1104), text[..64]);
+    handle.destroy().expect("nothing is on its way");
+    // As if it had come to a group, or to an address that went.
+    let mut group = header;
+    group[if group[0] >> 4 == 6 { 24 } else { 36 }] = 0xff;
+    AddressHandle::for_reply(pd, done, &group, 1).expect_err("no address of the port");
+    let error = AddressHandle::for_reply(pd, done, &[0; GRH_LENGTH], 1).expect_err("no header");
+    assert_invalid(&error, &["sender", "header"]);
+    let error = AddressHandle::for_reply(pd, done, &header, 9).expect_err("no such port");
+    assert_eq!(error.errno(), libc::EINVAL);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn private_data_within_the_limits_of_service_resolution() {
+    let full = |length: u8| (1..=length).collect::<Vec<_>>();
+    let with = |private_data: &[u8]| ConnParam {
+        private_data: private_data.to_vec(),
+        ..ConnParam::default()
+    };
+    let padded = |data: &[u8], length| {
+        let mut field = data.to_vec();
+        field.resize(length, 0);
+        field
+    };
+    let channel = channel();
+    for space in [PortSpace::Udp, PortSpace::Ib] {
+        let id = || CmId::with_qp_type(&channel, space, QpType::IB_UVERBS_QPT_UD).expect("an id");
+        let listener = id();
+        let address = listen(&listener, rxe(0));
+        for (asked, answered) in [(vec![], vec![]), (full(3), full(5)), (full(180), full(136))] {
+            for accepts in [true, false] {
+                let client = id();
+                resolve(&channel, &client, address);
+                let error = client.connect(&with(&full(181))).expect_err("too long");
+                assert_invalid(&error, &["connect", "181 bytes", "180"]);
+                // It needs no queue pair to ask.
+                client.connect(&with(&asked)).expect("ask");
+                let mut event = channel.expect_event(EventType::ConnectRequest).expect("asked");
+                assert_eq!(event.listener(), Some(listener.token()));
+                assert_eq!(event.private_data(), padded(&asked, 180));
+                let server = event.take_request().expect("an id");
+                assert_eq!((server.port_space(), server.service()), (space, Service::Datagram));
+                let answer = if accepts {
+                    server.accept(&with(&full(137)))
+                } else {
+                    server.reject(&full(137))
+                };
+                assert_invalid(&answer.expect_err("too long"), &["137 bytes", "136"]);
+                if accepts {
+                    let error = server.accept(&with(&answered)).expect_err("no queue pair");
+                    assert_invalid(&error, &["accept", "queue pair"]);
+                    let param = ConnParam { qp_num: 0x123, ..with(&answered) };
+                    server.accept(&param).expect("answer");
+                    let event = channel.expect_event(EventType::Established).expect("answered");
+                    assert_eq!(event.private_data(), padded(&answered, 136));
+                    assert_eq!(event.datagram().expect("where to send").qp_num, 0x123);
+                } else {
+                    server.reject(&answered).expect("reject");
+                    let event = channel.get_event().expect("an event");
+                    assert_eq!((event.event_type(), event.status()), (EventType::Unreachable, 2));
+                    assert_eq!(event.private_data(), padded(&answered, 136));
+                    let error = event.failure(EventType::Established).expect("a failure");
+                    assert!(matches!(error.kind(), ErrorKind::Unreachable(2)), "{error:?}");
+                    assert!(error.to_string().contains("the program said no"), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_listens() {
+    let channel = channel();
+    let client = id(&channel);
+    resolve(&channel, &client, rxe(7199));
+    client.connect(&ConnParam::default()).expect("ask");
+    let error = channel.expect_event(EventType::Established).expect_err("nobody listens");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable(1)), "{error:?}");
+    assert!(error.to_string().contains("nobody listens"), "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_unanswered_request_is_rejected_when_it_is_dropped() {
+    let channel = channel();
+    let listener = id(&channel);
+    let address = listen(&listener, rxe(0));
+    let client = id(&channel);
+    resolve(&channel, &client, address);
+    client.connect(&ConnParam::default()).expect("ask");
+    drop(channel.expect_event(EventType::ConnectRequest).expect("asked"));
+    let error = channel.expect_event(EventType::Established).expect_err("rejected");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable(2)), "{error:?}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_have_no_connection() {
+    let pair = Pair::new(rxe(0));
+    for side in [&pair.client, &pair.server] {
+        let error = side.id.disconnect().expect_err("nothing to disconnect");
+        assert_invalid(&error, &["disconnect", "datagrams"]);
+        let error = side.id.establish().expect_err("nothing to confirm");
+        assert_invalid(&error, &["establish", "datagrams"]);
+        assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
+    }
+    let error = pair.client.id.connect(&ConnParam::default()).expect_err("it has asked already");
+    assert_eq!(error.errno(), libc::EINVAL);
+    let error = pair.server.id.accept(&ConnParam::default()).expect_err("it has answered");
+    assert_eq!(error.errno(), libc::EINVAL);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn iwarp_has_no_datagrams() {
+    let channel = channel();
+    let client = id(&channel);
+    resolve(&channel, &client, siw(7199));
+    let error = client.connect(&ConnParam::default()).expect_err("it would connect by TCP");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
+    let pd = ProtectionDomain::new(&client.context().expect("context")).expect("domain");
+    let error = AddressHandle::new(&pd, &ib_uverbs_ah_attr::default()).expect_err("no handles");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sends_that_the_queue_pair_cannot_carry_out() {
+    let pair = Pair::new(rxe(0));
+    let (io, handle) = (&pair.client.io, pair.handle());
+    let destination = pair.destination(&handle);
+    let post = |io: &Io, operation| io.post(1, operation, 0..8, SendFlags::SIGNALED);
+    for operation in [SendOperation::Send, io.written_at(0), io.read_at(0)] {
+        let error = post(io, operation).expect_err("to whom?");
+        assert_invalid(&error, &["post a send", "destination"]);
+    }
+    let connection = Connection::new(Shape::default());
+    let error = post(&connection.client.io, send_to(destination, None)).expect_err("connected");
+    assert_invalid(&error, &["post a send", "its peer only"]);
+    connection.close();
+    let other = ProtectionDomain::new(io.qp().pd().context()).expect("protection domain");
+    let foreign = AddressHandle::new(&other, &pair.peer.ah_attr).expect("address handle");
+    let error = post(io, send_to(pair.destination(&foreign), None)).expect_err("foreign");
+    assert_invalid(&error, &["post a send", "protection domain"]);
+    // Nothing of that has harmed the queue pair.
+    pair.server.io.receive(2, 0..100).expect("post a receive");
+    post(io, send_to(destination, None)).expect("post a send");
+    io.done(1);
+    pair.server.io.done(2);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_wrong_key_or_number_loses_the_datagram() {
+    let pair = Pair::new(rxe(0));
+    let handle = pair.handle();
+    let right = pair.destination(&handle);
+    let wrong = [
+        Destination { qkey: 1, ..right },
+        Destination { qp_num: pair.client.io.qp().number(), ..right },
+        Destination { qp_num: 0xff_fff0, ..right },
+    ];
+    pair.server.io.receive(1, 0..100).expect("post a receive");
+    for (number, to) in wrong.into_iter().enumerate() {
+        let imm_data = u32::try_from(number).ok();
+        let send = send_to(to, imm_data);
+        pair.client.io.post(2, send, 0..8, SendFlags::SIGNALED).expect("post a send");
+        pair.client.io.done(2);
+    }
+    pair.client.io.post(3, send_to(right, Some(99)), 0..8, SendFlags::SIGNALED).expect("post");
+    pair.client.io.done(3);
+    assert_eq!(pair.server.io.done(1).imm_data(), Some(99));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_address_handle_has_an_owner() {
+    let pair = Pair::new(rxe(0));
+    let context = pair.client.id.context().expect("context");
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    // RoCE has global routes only.
+    let local = ib_uverbs_ah_attr { is_global: 0, ..pair.peer.ah_attr };
+    let error = AddressHandle::new(&pd, &local).expect_err("no global route");
+    assert_eq!((error.errno(), error.operation()), (libc::EINVAL, "create"));
+    let no_port = ib_uverbs_ah_attr { port_num: 7, ..pair.peer.ah_attr };
+    assert_eq!(AddressHandle::new(&pd, &no_port).expect_err("no port").errno(), libc::EINVAL);
+    // The protection domain can go when all its address handles are gone, the failed ones too.
+    let handle = AddressHandle::new(&pd, &pair.peer.ah_attr).expect("address handle");
+    let clone = handle.clone();
+    let (handle, error) = handle.destroy().expect_err("a clone lives").into_parts();
+    assert_eq!(error.errno(), libc::EBUSY);
+    let (pd, error) = pd.destroy().expect_err("it is in use").into_parts();
+    assert_eq!(error.errno(), libc::EBUSY);
+    drop(clone);
+    handle.destroy().expect("destroy");
+    drop(AddressHandle::new(&pd, &pair.peer.ah_attr).expect("address handle"));
+    pd.destroy().expect("nothing is left of them");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagram_ids_leave_nothing() {
+    // The shared context stays, so that the kernel does not clean up by closing it.
+    let keeper = Pair::new(rxe(0));
+    let before = objects();
+    for _ in 0..20 {
+        let pair = Pair::new(rxe_v6(0));
+        let handle = pair.handle();
+        pair.server.io.receive(1, 0..100).expect("post a receive");
+        let send = send_to(pair.destination(&handle), None);
+        pair.client.io.post(2, send, 0..8, SendFlags::SIGNALED).expect("post a send");
+        pair.server.io.done(1);
+        let Pair { channel, client, server, .. } = pair;
+        drop((client, handle, channel));
+        server.id.destroy().expect("destroy");
+    }
+    assert_eq!(objects(), before);
+    drop(keeper);
 }

@@ -100,13 +100,13 @@ impl Io {
     }
 
     /// Writing to the memory at `offset`, for the peer.
-    pub(crate) fn written_at(&self, offset: u64) -> SendOperation {
+    pub(crate) fn written_at(&self, offset: u64) -> SendOperation<'static> {
         let remote_addr = self.memory.addr() + offset;
         SendOperation::Write { remote_addr, rkey: self.memory.rkey() }
     }
 
     /// Reading from the memory at `offset`, for the peer.
-    pub(crate) fn read_at(&self, offset: u64) -> SendOperation {
+    pub(crate) fn read_at(&self, offset: u64) -> SendOperation<'static> {
         let remote_addr = self.memory.addr() + offset;
         SendOperation::Read { remote_addr, rkey: self.memory.rkey() }
     }
@@ -127,7 +127,7 @@ impl Io {
     pub(crate) fn post(
         &self,
         wr_id: u64,
-        operation: SendOperation,
+        operation: SendOperation<'_>,
         part: Range<usize>,
         flags: SendFlags,
     ) -> Result<()> {
@@ -138,7 +138,7 @@ impl Io {
     pub(crate) fn post_parts(
         &self,
         wr_id: u64,
-        operation: SendOperation,
+        operation: SendOperation<'_>,
         parts: &[Range<usize>],
         flags: SendFlags,
     ) -> Result<()> {
@@ -152,7 +152,7 @@ impl Io {
     pub(crate) fn post_inline(
         &self,
         wr_id: u64,
-        operation: SendOperation,
+        operation: SendOperation<'_>,
         bytes: &[u8],
         flags: SendFlags,
     ) -> Result<()> {

@@ -9,13 +9,11 @@ use zerocopy::FromZeros;
 
 use super::id::{CmId, Inner};
 use super::param::ConnParam;
-use super::parse::{EventType, RawEvent};
+use super::parse::{EventType, RawEvent, Service};
 #[cfg(doc)]
 use super::reject::RejectReason;
 use crate::device::Transport;
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::transition::{self, Step};
 use crate::verbs::{Context, ProtectionDomain, QpState, QueuePair, QueuePairInit};
 
@@ -31,21 +29,24 @@ enum Message {
 }
 
 /// How many bytes of private data `message` has room for: the field of the InfiniBand management
-/// datagram less the header that the kernel puts there for IP addresses (`include/rdma/ib_cm.h`,
-/// `cma_user_data_offset`); on iWARP what fits into the byte that counts it, less the four bytes
-/// that siw adds.
-fn private_data_limit(message: Message, transport: Transport) -> usize {
-    match (transport, message) {
-        (Transport::Iwarp, _) => 251,
-        (_, Message::Request) => 56,
-        (_, Message::Reply) => 196,
-        (_, Message::Reject) => 148,
+/// datagram less the header that the kernel puts into a request for IP addresses
+/// (`include/rdma/ib_cm.h`, `cma_user_data_offset`); on iWARP what fits into the byte that counts
+/// it, less the four bytes that siw adds.
+fn private_data_limit(message: Message, service: Service, transport: Transport) -> usize {
+    match (transport, service, message) {
+        (Transport::Iwarp, _, _) => 251,
+        (_, Service::Connected, Message::Request) => 56,
+        (_, Service::Connected, Message::Reply) => 196,
+        (_, Service::Connected, Message::Reject) => 148,
+        (_, Service::Datagram, Message::Request) => 180,
+        (_, Service::Datagram, Message::Reply | Message::Reject) => 136,
     }
 }
 
 impl CmId {
-    /// Makes the id's queue pair and brings it to INIT, so that receives can be posted before the
-    /// connection stands.
+    /// Makes the id's queue pair, of the id's [type](Self::qp_type), and brings it to INIT, so that
+    /// receives can be posted before the connection stands; a queue pair for datagrams to RTS, ready
+    /// to send.
     ///
     /// `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`,
     /// `IB_USER_VERBS_CMD_MODIFY_QP`. The id brings its queue pair to the states that
@@ -69,8 +70,8 @@ impl CmId {
         if state.qp.is_some() {
             return Err(Error::invalid(OPERATION, subject(), "it has one already"));
         }
-        let qp = QueuePair::new(pd, init)?;
-        self.inner.carry_out(&transition::created(), &qp)?;
+        let qp = QueuePair::with_type(pd, self.inner.qp_type, init)?;
+        self.inner.carry_out(transition::created(self.inner.service()), &qp)?;
         state.qp = Some(qp.clone());
         Ok(qp)
     }
@@ -87,16 +88,23 @@ impl CmId {
         drop(qp);
     }
 
-    /// Asks the peer at the resolved address to connect.
+    /// Asks the peer at the resolved address to connect; on an id for datagrams, where to send them.
     ///
     /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError`
     /// follows; `ConnectResponse` in place of `Established` on an id without a queue pair of
     /// its own, see [`establish`](Self::establish). On iWARP the command itself takes as long as TCP takes to connect.
     ///
+    /// On an id for datagrams the request is a service resolution (SIDR): `Established` brings
+    /// [where to send](super::Event::datagram), and `Unreachable` has an `ib_cm_sidr_status` (1
+    /// where nobody listens, 2 where the peer's program rejected) or -ETIMEDOUT. Only the private
+    /// data of `param` counts, and nobody knows of a connection afterwards.
+    ///
     /// # Errors
     ///
     /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
-    /// bytes (251 on iWARP), for depths above the device's, and for no queue pair at all.
+    /// bytes (180 on an id for datagrams, 251 on iWARP), for depths above the device's, and for no
+    /// queue pair at all where a connection is to be; [`ErrorKind::Unsupported`] for datagrams on
+    /// iWARP.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
@@ -123,10 +131,14 @@ impl CmId {
     /// `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the
     /// request asks for, within what the device can.
     ///
+    /// On an id for datagrams the answer tells the peer the number and the Q_Key of the id's queue
+    /// pair, or of the one that `param` names; its state does not change, no event follows here, and
+    /// the id may be dropped as soon as its queue pair is of no more use.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (251 on iWARP), for depths
-    /// above the device's, and for no queue pair at all; EINVAL in the wrong state. Where the queue
+    /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams, 251
+    /// on iWARP), for depths above the device's, and for no queue pair at all; EINVAL in the wrong state. Where the queue
     /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
     /// drop the id. Where the command itself is refused the queue pair is in ERR, and the kernel has
     /// rejected the peer if there was one to reject.
@@ -148,7 +160,7 @@ impl CmId {
         let responder_resources =
             pick(param.responder_resources, asked.0, limits.responder_resources);
         let initiator_depth = pick(param.initiator_depth, asked.1, limits.initiator_depth);
-        if let Some(qp) = &qp {
+        if let Some(qp) = qp.as_ref().filter(|_| self.inner.service() == Service::Connected) {
             let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
             self.inner.carry_out(&steps, qp)?;
         }
@@ -169,12 +181,13 @@ impl CmId {
     /// Rejects the request that brought this id, with bytes for the peer's program.
     ///
     /// `RDMA_USER_CM_CMD_REJECT`. The peer gets `Rejected` with [`RejectReason::CONSUMER_DEFINED`]
-    /// and the private data. No event follows here; the id is of no more use.
+    /// and the private data; a peer that asked where to send datagrams gets `Unreachable` with status
+    /// 2 and the private data. No event follows here; the id is of no more use.
     ///
     /// # Errors
     ///
     /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 148 bytes
-    /// (251 on iWARP).
+    /// (136 on an id for datagrams, 251 on iWARP).
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
         const OPERATION: &str = "reject";
@@ -202,10 +215,11 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device; EINVAL where it was never connected, its
-    /// queue pair being in ERR then.
+    /// [`ErrorKind::Invalid`] where the id has no device, or is for datagrams; EINVAL where it was never
+    /// connected, its queue pair being in ERR then.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
+        self.inner.check_service("disconnect", Service::Connected)?;
         let context = self.context()?;
         if let Some(qp) = self.qp() {
             self.inner.carry_out(&transition::disconnecting(context.transport()), &qp)?;
@@ -224,9 +238,10 @@ impl CmId {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] where the id has a queue pair of its own, which the library looks
-    /// after; EINVAL in the wrong state.
+    /// after, or is for datagrams; EINVAL in the wrong state.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
+        self.inner.check_service("establish", Service::Connected)?;
         if self.qp().is_some() {
             let reason = "the id has a queue pair of its own, and is confirmed by the library";
             return Err(Error::invalid("establish", self.inner.to_string(), reason));
@@ -314,6 +329,18 @@ impl Inner {
         self.command("ask for the queue pair attributes of", || self.to_string(), request)
     }
 
+    /// That the id is for `wanted`, as `operation` is.
+    pub(super) fn check_service(&self, operation: &'static str, wanted: Service) -> Result<()> {
+        if self.service() == wanted {
+            return Ok(());
+        }
+        let reason = match wanted {
+            Service::Connected => "it is for datagrams, which have no connection",
+            Service::Datagram => "it is for connections, and this is for datagrams",
+        };
+        Err(Error::invalid(operation, self.to_string(), reason))
+    }
+
     /// What can be said of `param` before the kernel is asked.
     fn check(
         &self,
@@ -324,17 +351,25 @@ impl Inner {
         qp: Option<&QueuePair>,
     ) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
+        let connected = self.service() == Service::Connected;
+        if !connected && context.transport() == Transport::Iwarp {
+            // The kernel would go on to connect by TCP.
+            let kind = ErrorKind::Unsupported("datagrams on iWARP".into());
+            return Err(Error::new(operation, self.to_string(), kind));
+        }
         self.check_private_data(operation, &param.private_data, message, context.transport())?;
         let limits = context.depth_limits()?;
         for (name, wanted, most) in [
             ("responder resources", param.responder_resources, limits.responder_resources),
             ("initiator depth", param.initiator_depth, limits.initiator_depth),
         ] {
-            if wanted != ConnParam::MAX && wanted > most {
+            if connected && wanted != ConnParam::MAX && wanted > most {
                 return invalid(format!("{name} of {wanted} where the device has {most}"));
             }
         }
-        if param.qp_num == 0 && qp.is_none() {
+        // Who asks where to send need not have a queue pair yet.
+        let needs_qp = connected || message == Message::Reply;
+        if needs_qp && param.qp_num == 0 && qp.is_none() {
             return invalid("there is no queue pair: create one, or name one by its number".into());
         }
         Ok(())
@@ -347,7 +382,7 @@ impl Inner {
         message: Message,
         transport: Transport,
     ) -> Result<()> {
-        let limit = private_data_limit(message, transport);
+        let limit = private_data_limit(message, self.service(), transport);
         if private_data.len() <= limit {
             return Ok(());
         }

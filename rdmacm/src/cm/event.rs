@@ -42,7 +42,8 @@ impl Event {
     }
 
     /// 0 where nothing failed, else a negative errno, or with `Rejected` the
-    /// [reason](Self::rejection).
+    /// [reason](Self::rejection), or with `Unreachable` on an id for datagrams an
+    /// `ib_cm_sidr_status`.
     pub fn status(&self) -> i32 {
         self.status
     }
@@ -71,7 +72,8 @@ impl Event {
         }
     }
 
-    /// Where to send datagrams, where the event says it.
+    /// Where to send datagrams, where the event says it: `Established` on an id for datagrams, and
+    /// `MulticastJoin`. `ConnectRequest` and `Unreachable` on such an id have only private data in it.
     pub fn datagram(&self) -> Option<&DatagramParam> {
         match &self.data {
             EventData::Datagram(param) => Some(param),

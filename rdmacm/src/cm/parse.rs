@@ -67,7 +67,8 @@ event_types! {
     ConnectResponse = RDMA_CM_EVENT_CONNECT_RESPONSE;
     /// The connection could not be established; the status is a negative errno.
     ConnectError = RDMA_CM_EVENT_CONNECT_ERROR;
-    /// The peer does not answer.
+    /// The peer does not answer. On an id for datagrams also its refusal: the status is an
+    /// `ib_cm_sidr_status` then.
     Unreachable = RDMA_CM_EVENT_UNREACHABLE;
     /// The peer, or its kernel, rejected: the status is the reason.
     Rejected = RDMA_CM_EVENT_REJECTED;
@@ -191,7 +192,8 @@ impl RawEvent {
         use EventType as T;
         match (self.event_type(), service) {
             (T::User | T::Internal, _) => EventData::Argument(self.response.arg()),
-            (T::MulticastJoin, _) | (T::ConnectRequest | T::Established, Service::Datagram) => {
+            (T::MulticastJoin, _)
+            | (T::ConnectRequest | T::Established | T::Unreachable, Service::Datagram) => {
                 EventData::Datagram(self.datagram())
             }
             (

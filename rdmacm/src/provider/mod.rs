@@ -18,8 +18,8 @@ use std::os::fd::OwnedFd;
 
 use verbs_abi::siw::siw_uresp_alloc_ctx;
 use verbs_abi::{
-    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
+    ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
 use crate::device::{Chardev, Device, DriverId};
@@ -93,6 +93,18 @@ impl Provider {
                 let what = format!("{} bytes of memory", request.length.get());
                 context.command("register", &what, request)
             }
+        }
+    }
+
+    /// Makes an address handle; the number that sends name it by.
+    pub(crate) fn create_ah(
+        self,
+        context: &Context,
+        request: ib_uverbs_create_ah,
+    ) -> Result<(ib_uverbs_create_ah_resp, u32)> {
+        match self {
+            Self::Rxe => rxe::create_ah(context, request),
+            Self::Siw | Self::Unknown => Err(unsupported("create an address handle", context)),
         }
     }
 

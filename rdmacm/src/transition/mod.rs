@@ -4,9 +4,10 @@
 //! A plan says which states, in which order, and where the attributes come from. It knows nothing
 //! of the kernel and can be read and tested alone.
 
-use verbs_abi::ib_uverbs_qp_attr;
+use verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
+use crate::cm::Service;
 use crate::device::Transport;
 use crate::error::Result;
 use crate::verbs::{QpState, QueuePair};
@@ -33,15 +34,26 @@ pub(crate) enum Attributes {
     },
     /// The state is all there is.
     StateOnly,
+    /// The state, and zero as the first packet sequence number to send.
+    PacketsFromZero,
 }
 
 impl Attributes {
     const ASKED: Self = Self::Asked { responder_resources: None, initiator_depth: None };
 }
 
-/// A new queue pair: INIT, so that receives can be posted.
-pub(crate) fn created() -> [Step; 1] {
-    [Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED }]
+/// A new queue pair: INIT, so that receives can be posted. One for datagrams waits for no peer and is
+/// ready at once.
+pub(crate) fn created(service: Service) -> &'static [Step] {
+    const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED };
+    match service {
+        Service::Connected => &[INIT],
+        Service::Datagram => &[
+            INIT,
+            Step { state: QpState::IB_QPS_RTR, attributes: Attributes::StateOnly },
+            Step { state: QpState::IB_QPS_RTS, attributes: Attributes::PacketsFromZero },
+        ],
+    }
 }
 
 /// The peer is known: ready to receive, then to send.
@@ -83,6 +95,11 @@ pub(crate) fn carry_out(
     for step in steps {
         let attributes = match step.attributes {
             Attributes::StateOnly => state_only(step.state),
+            Attributes::PacketsFromZero => {
+                let mut attributes = state_only(step.state);
+                attributes.qp_attr_mask |= ib_qp_attr_mask::IB_QP_SQ_PSN.bits();
+                attributes
+            }
             Attributes::Asked { responder_resources, initiator_depth } => {
                 let mut attributes = ask(step.state)?;
                 if let Some(depth) = responder_resources {
@@ -102,7 +119,7 @@ pub(crate) fn carry_out(
 /// The attributes of a step to `state` that has no others.
 pub(crate) fn state_only(state: QpState) -> ib_uverbs_qp_attr {
     let mut attributes = ib_uverbs_qp_attr::new_zeroed();
-    attributes.qp_attr_mask = verbs_abi::ib_qp_attr_mask::IB_QP_STATE.bits();
+    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
     attributes.qp_state = u32::from(state.0);
     attributes
 }
@@ -116,8 +133,15 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_go_through_init_rtr_rts_at_once() {
+        let steps = created(Service::Datagram);
+        assert_eq!(states(steps), [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
+        assert_eq!(steps[2].attributes, Attributes::PacketsFromZero);
+    }
+
+    #[test]
     fn a_connection_goes_through_init_rtr_rts() {
-        assert_eq!(states(&created()), [QpState::IB_QPS_INIT]);
+        assert_eq!(states(created(Service::Connected)), [QpState::IB_QPS_INIT]);
         assert_eq!(
             states(&connected(None, None)),
             [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]

@@ -58,7 +58,8 @@ impl Completion {
         self.0.opcode
     }
 
-    /// Bytes received, or read.
+    /// Bytes received, or read; of a datagram, with the [`GRH_LENGTH`](super::GRH_LENGTH) in front
+    /// of it.
     pub fn byte_len(&self) -> u32 {
         self.0.byte_len
     }
@@ -66,6 +67,16 @@ impl Completion {
     /// The local queue pair.
     pub fn qp_num(&self) -> u32 {
         self.0.qp_num
+    }
+
+    /// The queue pair that sent a datagram.
+    pub fn src_qp(&self) -> u32 {
+        self.0.src_qp
+    }
+
+    /// The immediate data that came with the message, if some did.
+    pub fn imm_data(&self) -> Option<u32> {
+        self.0.imm_data().map(verbs_abi::Be32::get)
     }
 
     /// The vendor's word on a failure.

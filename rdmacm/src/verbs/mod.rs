@@ -6,16 +6,21 @@
 //! fork they belong to the parent: in the child every call that would reach the kernel or a ring
 //! fails, and drops do nothing.
 
+mod address_handle;
 mod completion;
 mod context;
+mod global_route;
 mod memory;
+mod multicast;
 mod object;
 mod pd;
 mod post;
 mod queue_pair;
 
+pub use address_handle::{AddressHandle, Destination};
 pub use completion::{Completion, CompletionChannel, CompletionEvent, CompletionQueue};
 pub use context::Context;
+pub use global_route::GRH_LENGTH;
 pub use memory::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use post::{Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, Command, ib_uverbs_dealloc_pd, ib_uverbs_dereg_mr, ib_uverbs_destroy_cq,
-    ib_uverbs_destroy_qp,
+    AlignedU64, Command, ib_uverbs_dealloc_pd, ib_uverbs_dereg_mr, ib_uverbs_destroy_ah,
+    ib_uverbs_destroy_cq, ib_uverbs_destroy_qp,
 };
 
 use super::context::Context;
@@ -29,6 +29,12 @@ impl Destroy for ib_uverbs_dealloc_pd {
 impl Destroy for ib_uverbs_dereg_mr {
     fn of(mr_handle: u32) -> Self {
         Self { mr_handle }
+    }
+}
+
+impl Destroy for ib_uverbs_destroy_ah {
+    fn of(ah_handle: u32) -> Self {
+        Self { ah_handle }
     }
 }
 

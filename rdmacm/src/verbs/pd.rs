@@ -53,3 +53,11 @@ impl ProtectionDomain {
         Ok(())
     }
 }
+
+impl PartialEq for ProtectionDomain {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.object, &other.object)
+    }
+}
+
+impl Eq for ProtectionDomain {}

@@ -12,8 +12,9 @@ use bitflags::bitflags;
 use nix::errno::Errno;
 pub use verbs_abi::ib_uverbs_sge as Sge;
 
-use super::QpState;
+use super::address_handle::Destination;
 use super::queue_pair::{QueuePair, lock};
+use super::{QpState, QpType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::PostError;
 use crate::transition;
@@ -25,7 +26,7 @@ pub struct SendRequest<'a> {
     /// Comes back in the completion.
     pub wr_id: u64,
     /// What to do.
-    pub operation: SendOperation,
+    pub operation: SendOperation<'a>,
     /// With which local memory.
     pub payload: Payload<'a>,
     /// How.
@@ -35,9 +36,18 @@ pub struct SendRequest<'a> {
 /// What a send request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SendOperation {
+pub enum SendOperation<'a> {
     /// Sends a message into the peer's next receive.
     Send,
+    /// Sends a datagram: the one operation of queue pairs for datagrams, and of no others. Its
+    /// payload fits into the MTU of the path.
+    SendTo {
+        /// To whom.
+        destination: Destination<'a>,
+        /// A number that comes with the peer's completion.
+        #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+        imm_data: Option<u32>,
+    },
     /// Writes to the peer's memory.
     Write {
         /// Where, in the peer's addresses.
@@ -113,7 +123,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold, or in a state before RTS; [`ErrorKind::WrongProcess`] after a
+    /// the queue pair does not hold or has no way to carry out, or in a state before RTS; [`ErrorKind::WrongProcess`] after a
     /// fork. Nothing is posted then. Any other error is that of the doorbell (ENOMEM from the
     /// kernel, [`ErrorKind::DeviceGone`]): the request stands in the queue and may be carried out
     /// with the next one, so that the obligations above hold.
@@ -121,6 +131,8 @@ impl QueuePair {
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a send to";
         self.check_process(OPERATION)?;
+        self.check_operation(request.operation)
+            .map_err(|reason| self.refused(OPERATION, PostError::Invalid(reason.into())))?;
         let mut ring = lock(&self.inner.send);
         let (context, handle, state) = (self.context(), self.inner.object.handle(), self.state());
         // SAFETY: the contract of this function is that of the callee.
@@ -165,6 +177,24 @@ impl QueuePair {
         Ok(())
     }
 
+    /// That the queue pair is one for `operation`: the kernel finds out only when it carries the
+    /// request out, and ends the queue pair.
+    #[inline]
+    fn check_operation(&self, operation: SendOperation<'_>) -> Result<(), &'static str> {
+        let datagrams = self.qp_type() == QpType::IB_UVERBS_QPT_UD;
+        match operation {
+            SendOperation::SendTo { .. } if !datagrams => {
+                Err("it is connected, and sends to its peer only")
+            }
+            SendOperation::SendTo { destination, .. } if destination.address.pd() != self.pd() => {
+                Err("the address handle is of another protection domain")
+            }
+            SendOperation::SendTo { .. } => Ok(()),
+            _ if datagrams => Err("it is for datagrams, which need a destination"),
+            _ => Ok(()),
+        }
+    }
+
     #[inline]
     fn check_process(&self, operation: &'static str) -> Result<()> {
         self.context()
@@ -175,7 +205,7 @@ impl QueuePair {
 
     #[cold]
     fn refused(&self, operation: &'static str, error: PostError) -> Error {
-        let subject = format!("queue pair {}", self.inner.number);
+        let subject = self.subject();
         let invalid = |errno: Errno, reason: Cow<'static, str>| {
             let kind = ErrorKind::Invalid { errno: errno as i32, reason };
             Error::new(operation, subject.clone(), kind)

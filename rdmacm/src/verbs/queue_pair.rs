@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs_abi::{
     AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_create_qp,
     ib_uverbs_destroy_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
-    ib_uverbs_qp_type, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
+    ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
 };
 
 use super::completion::CompletionQueue;
 use super::context::Context;
+use super::multicast::{Group, detach};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
-use super::{AccessFlags, QpState};
+use super::{AccessFlags, QpState, QpType};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
@@ -62,7 +63,7 @@ pub struct QueuePairInit<'a> {
     pub signal_all: bool,
 }
 
-/// A reliable connected queue pair.
+/// A queue pair: two queues of requests, and a place in the network.
 ///
 /// A clone is the same queue pair. It lives while a clone of it or the id that it belongs to does.
 #[doc(alias = "ibv_qp")]
@@ -78,18 +79,22 @@ pub(super) struct Inner {
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     pub(super) number: u32,
+    qp_type: QpType,
     caps: QueuePairCaps,
     /// The state that the last successful modify asked for. A failing request may have moved the
     /// queue pair on to ERR.
     state: AtomicU8,
     pub(super) send: Mutex<SendRing>,
     pub(super) receive: Mutex<ReceiveRing>,
+    /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
+    /// detached.
+    pub(super) groups: Mutex<Vec<Group>>,
 }
 
 impl QueuePair {
-    /// Makes a queue pair, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`.
+    /// Makes a reliable connected queue pair, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`.
     ///
-    /// [`CmId::create_qp`](crate::cm::CmId::create_qp) makes one that goes with a connection.
+    /// [`CmId::create_qp`](crate::cm::CmId::create_qp) makes one that goes with an id.
     ///
     /// # Errors
     ///
@@ -98,6 +103,19 @@ impl QueuePair {
     /// completion queues are of another device.
     #[doc(alias = "ibv_create_qp")]
     pub fn new(pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<Self> {
+        Self::with_type(pd, QpType::IB_UVERBS_QPT_RC, init)
+    }
+
+    /// The same for a queue pair of another type.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and EOPNOTSUPP or EINVAL for a type that the device does not have.
+    pub fn with_type(
+        pd: &ProtectionDomain,
+        qp_type: QpType,
+        init: &QueuePairInit<'_>,
+    ) -> Result<Self> {
         let context = pd.context();
         for cq in [init.send_cq, init.recv_cq] {
             if cq.context() != context {
@@ -119,7 +137,7 @@ impl QueuePair {
             max_recv_sge: init.caps.max_recv_sge,
             max_inline_data: init.caps.max_inline_data,
             sq_sig_all: u8::from(init.signal_all),
-            qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC,
+            qp_type,
             is_srq: 0,
             reserved: 0,
         };
@@ -130,6 +148,7 @@ impl QueuePair {
             send_cq: init.send_cq.clone(),
             recv_cq: init.recv_cq.clone(),
             number: response.qpn,
+            qp_type,
             caps: QueuePairCaps {
                 max_send_wr: response.max_send_wr,
                 max_recv_wr: response.max_recv_wr,
@@ -140,6 +159,7 @@ impl QueuePair {
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             send: Mutex::new(send),
             receive: Mutex::new(receive),
+            groups: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -147,6 +167,11 @@ impl QueuePair {
     /// The queue pair's number, 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
+    }
+
+    /// Its type.
+    pub fn qp_type(&self) -> QpType {
+        self.inner.qp_type
     }
 
     /// What it holds: what was asked for, or more, as the kernel says.
@@ -219,8 +244,8 @@ impl QueuePair {
         }
         modified.map_err(|refused| {
             let what = match mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
-                true => format!("queue pair {} to {state}", self.inner.number),
-                false => format!("queue pair {}", self.inner.number),
+                true => format!("{} to {state}", self.subject()),
+                false => self.subject(),
             };
             self.context().refused("modify", &what, refused)
         })
@@ -240,8 +265,7 @@ impl QueuePair {
             qp_handle: self.inner.object.handle(),
             attr_mask: ib_qp_attr_mask::from_bits_retain(PLAIN_ATTRIBUTES),
         };
-        let what = format!("queue pair {}", self.inner.number);
-        self.context().command("query", &what, request)
+        self.context().command("query", &self.subject(), request)
     }
 
     /// Destroys the queue pair. `IB_USER_VERBS_CMD_DESTROY_QP`.
@@ -251,11 +275,11 @@ impl QueuePair {
     /// # Errors
     ///
     /// EBUSY while clones of it live: the id that it belongs to holds one
-    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)); [`ErrorKind::WrongProcess`]. The queue
-    /// pair comes back with the error.
+    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)), or while it is attached to a multicast
+    /// group; [`ErrorKind::WrongProcess`]. The queue pair comes back with the error.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        let (context, what) = (self.context().clone(), format!("queue pair {}", self.number()));
+        let (context, what) = (self.context().clone(), self.subject());
         let owner = |inner| Self { inner };
         destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
         Ok(())
@@ -265,8 +289,25 @@ impl QueuePair {
         self.inner.pd.context()
     }
 
+    pub(super) fn subject(&self) -> String {
+        format!("queue pair {}", self.inner.number)
+    }
+
     pub(super) fn state(&self) -> QpState {
         QpState(self.inner.state.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if self.object.belongs_here() {
+            for group in groups.drain(..) {
+                // Where that fails the kernel keeps the queue pair until the context closes.
+                let request = detach(self.object.handle(), group);
+                let _ = self.object.context().file().command(request);
+            }
+        }
     }
 }
 

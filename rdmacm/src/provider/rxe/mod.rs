@@ -13,18 +13,20 @@ mod queue;
 
 use nix::errno::Errno;
 use verbs_abi::rxe::{
-    rxe_create_cq_resp, rxe_create_qp_resp, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr_rdma,
+    rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_recv_wqe, rxe_send_wqe,
+    rxe_send_wr_rdma, rxe_send_wr_ud,
 };
 use verbs_abi::{
-    AlignedU64, ib_send_flags, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp,
-    ib_uverbs_create_qp_resp, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_post_send,
-    ib_uverbs_req_notify_cq, ib_uverbs_send_wr, ib_uverbs_wr_opcode,
+    AlignedU64, ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_destroy_ah,
+    ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_post_send, ib_uverbs_req_notify_cq,
+    ib_uverbs_send_wr, ib_uverbs_wr_opcode,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::queue::Queue;
 use super::PostError;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{
     Completion, Context, Payload, QpState, ReceiveRequest, SendOperation, SendRequest, Sge,
 };
@@ -48,6 +50,23 @@ pub(super) fn create_cq(
             Err(unmappable(WHAT, errno))
         }
     }
+}
+
+pub(super) fn create_ah(
+    context: &Context,
+    request: ib_uverbs_create_ah,
+) -> Result<(ib_uverbs_create_ah_resp, u32)> {
+    const OPERATION: &str = "create";
+    const WHAT: &str = "an address handle";
+    let (response, driver): (_, rxe_create_ah_resp) =
+        context.driver_command(OPERATION, WHAT, request, &())?;
+    if driver.ah_num == 0 {
+        // The driver would want the whole address in each send, its hardware's among it.
+        let _ = context.file().command(ib_uverbs_destroy_ah { ah_handle: response.ah_handle });
+        let what = "a kernel that does not number address handles";
+        return Err(Error::new(OPERATION, WHAT, ErrorKind::Unsupported(what.into())));
+    }
+    Ok((response, driver.ah_num))
 }
 
 pub(super) fn create_qp(
@@ -192,22 +211,41 @@ impl SendRing {
                 }
             }
         };
-        let (opcode, remote_addr, rkey) = match request.operation {
-            SendOperation::Send => (ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND, 0, 0),
+        let mut element = rxe_send_wqe::new_zeroed();
+        let mut remote = |opcode, remote_addr: u64, rkey| {
+            let memory = rxe_send_wr_rdma { remote_addr: remote_addr.into(), rkey, reserved: 0 };
+            element.wr.wr = memory.into();
+            element.iova = remote_addr.into();
+            opcode
+        };
+        let opcode = match request.operation {
+            SendOperation::Send => ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND,
             SendOperation::Write { remote_addr, rkey } => {
-                (ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey)
+                remote(ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey)
             }
             SendOperation::Read { remote_addr, rkey } => {
-                (ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey)
+                remote(ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey)
+            }
+            SendOperation::SendTo { destination, imm_data } => {
+                let datagram = rxe_send_wr_ud {
+                    remote_qpn: destination.qp_num,
+                    remote_qkey: destination.qkey,
+                    ah_num: destination.address.number(),
+                    ..rxe_send_wr_ud::default()
+                };
+                element.wr.wr = datagram.into();
+                match imm_data {
+                    None => ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND,
+                    Some(number) => {
+                        element.wr.ex = number.to_be_bytes();
+                        ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND_WITH_IMM
+                    }
+                }
             }
         };
-        let mut element = rxe_send_wqe::new_zeroed();
         element.wr.wr_id = request.wr_id.into();
         element.wr.opcode = opcode;
         element.wr.send_flags = flags;
-        element.wr.wr =
-            rxe_send_wr_rdma { remote_addr: remote_addr.into(), rkey, reserved: 0 }.into();
-        element.iova = remote_addr.into();
         element.dma.length = length;
         element.dma.resid = length;
         element.dma.num_sge = pieces;

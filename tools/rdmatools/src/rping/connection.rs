@@ -145,7 +145,7 @@ impl<'a, 'out> Connection<'a, 'out> {
     fn transfer(
         &mut self,
         work: Work,
-        operation: SendOperation,
+        operation: SendOperation<'_>,
         length: usize,
     ) -> Result<(), Failure> {
         let gather = [self.data.sge(..length)?];

@@ -1,0 +1,130 @@
+//! Address handles: where datagrams go.
+
+use std::sync::Arc;
+
+use verbs_abi::{AlignedU64, ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_destroy_ah};
+
+use super::completion::Completion;
+use super::global_route::{GRH_LENGTH, sender};
+use super::object::{Object, destroy_unshared};
+use super::pd::ProtectionDomain;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{DestroyError, Result};
+
+/// The address of a datagram's receiver, or of a multicast group, as the device knows it.
+///
+/// A clone is the same address handle. It must live until the sends to it have completed: the queue
+/// pair fails otherwise.
+#[doc(alias = "ibv_ah")]
+#[derive(Debug, Clone)]
+pub struct AddressHandle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    object: Object<ib_uverbs_destroy_ah>,
+    pd: ProtectionDomain,
+    /// What a send names it by.
+    number: u32,
+}
+
+/// Where a datagram goes: for [`SendOperation::SendTo`](super::SendOperation::SendTo).
+///
+/// [`DatagramParam`](crate::cm::DatagramParam) has all three of a peer or a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination<'a> {
+    /// The address; of the protection domain of the queue pair that sends.
+    #[doc(alias = "ah")]
+    pub address: &'a AddressHandle,
+    /// Number of the peer's queue pair, 24 bits; 0xffffff for a multicast group.
+    #[doc(alias = "remote_qpn")]
+    pub qp_num: u32,
+    /// The Q_Key that the peer's queue pair has. With the highest bit set a device of InfiniBand takes
+    /// the sender's own instead; rxe does not.
+    #[doc(alias = "remote_qkey")]
+    pub qkey: u32,
+}
+
+impl AddressHandle {
+    /// Makes an address handle. `IB_USER_VERBS_CMD_CREATE_AH`.
+    ///
+    /// The address of a peer or of a multicast group is in an event's
+    /// [`DatagramParam`](crate::cm::DatagramParam).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for an address that the device does not reach (on RoCE, one without a global route),
+    /// ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not known,
+    /// or has no datagrams.
+    #[doc(alias = "ibv_create_ah")]
+    pub fn new(pd: &ProtectionDomain, attributes: &ib_uverbs_ah_attr) -> Result<Self> {
+        let context = pd.context();
+        let request = ib_uverbs_create_ah {
+            response: AlignedU64::default(),
+            user_handle: AlignedU64::default(),
+            pd_handle: pd.handle(),
+            reserved: 0,
+            attr: *attributes,
+        };
+        let (response, number) = context.provider().create_ah(context, request)?;
+        let object = Object::new(context, response.ah_handle);
+        Ok(Self { inner: Arc::new(Inner { object, pd: pd.clone(), number }) })
+    }
+
+    /// Makes an address handle for a reply to the datagram that `completion` says was received on
+    /// `port`, with `header` at the beginning of its memory.
+    ///
+    /// `IB_USER_VERBS_CMD_CREATE_AH`, after looking the local address up in the GID table of the
+    /// port (`gids` and `gid_attrs` in sysfs). The reply goes to
+    /// [`src_qp`](Completion::src_qp).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the datagram came to a multicast group or its header is none of
+    /// a protocol that is known; [`ErrorKind::Os`] with ENOENT where the port no longer has the
+    /// address that it came to; those of [`new`](Self::new).
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn for_reply(
+        pd: &ProtectionDomain,
+        completion: &Completion,
+        header: &[u8; GRH_LENGTH],
+        port: u8,
+    ) -> Result<Self> {
+        Self::new(pd, &sender(pd.context().device(), completion, header, port)?)
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Destroys the address handle. `IB_USER_VERBS_CMD_DESTROY_AH`.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY while clones of it live; [`ErrorKind::WrongProcess`]. The address handle comes back
+    /// with the error.
+    #[doc(alias = "ibv_destroy_ah")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        let context = self.pd().context().clone();
+        let owner = |inner| Self { inner };
+        let what = "an address handle";
+        destroy_unshared(&context, what, self.inner, |inner| &mut inner.object, owner)?;
+        Ok(())
+    }
+}
+
+impl PartialEq for AddressHandle {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for AddressHandle {}

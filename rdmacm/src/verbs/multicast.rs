@@ -1,0 +1,71 @@
+//! Multicast groups of queue pairs: what the device delivers to them.
+
+use verbs_abi::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
+
+use super::queue_pair::{QueuePair, lock};
+use crate::device::Gid;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+
+/// A multicast group as a port knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) gid: Gid,
+    pub(crate) lid: u16,
+}
+
+impl QueuePair {
+    /// Has the datagrams of a multicast group delivered to the queue pair, which must be one for
+    /// datagrams. `IB_USER_VERBS_CMD_ATTACH_MCAST`.
+    ///
+    /// The port must have joined the group. `lid` is that of the group, 0 on RoCE. Once more for the
+    /// same group does nothing.
+    /// The queue pair is detached where it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a GID that is none of a group, and for a queue pair of another type; ENOMEM;
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_attach_mcast")]
+    pub fn attach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
+        let group = Group { gid, lid };
+        // Held throughout, so that the list is what the kernel has.
+        let mut groups = lock(&self.inner.groups);
+        let request = ib_uverbs_attach_mcast {
+            gid: gid.0,
+            qp_handle: self.inner.object.handle(),
+            mlid: lid,
+            reserved: 0,
+        };
+        self.context().command("attach to a multicast group", &self.subject(), request)?;
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Ends what [`attach_multicast`](Self::attach_multicast) began.
+    /// `IB_USER_VERBS_CMD_DETACH_MCAST`.
+    ///
+    /// Datagrams that came before may still complete.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the queue pair is not attached to the group; [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_detach_mcast")]
+    pub fn detach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
+        let group = Group { gid, lid };
+        let mut groups = lock(&self.inner.groups);
+        let request = detach(self.inner.object.handle(), group);
+        self.context().command("detach from a multicast group", &self.subject(), request)?;
+        groups.retain(|attached| *attached != group);
+        Ok(())
+    }
+}
+
+/// The command that detaches the queue pair which the kernel knows as `qp_handle` from `group`.
+pub(super) fn detach(qp_handle: u32, group: Group) -> ib_uverbs_detach_mcast {
+    ib_uverbs_detach_mcast { gid: group.gid.0, qp_handle, mlid: group.lid, reserved: 0 }
+}

@@ -214,7 +214,7 @@ fn posting_in_the_wrong_state() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_driver_without_data_path_is_named() {
+fn siw_has_no_data_path_yet_and_the_error_says_so() {
     let channel = channel();
     let id = id(&channel);
     id.bind(siw(0)).expect("bind");

@@ -20,7 +20,7 @@ const PINGS: u32 = 5;
 pub(crate) fn run() -> Result<ExitCode> {
     packages::require(&vm::PACKAGES)?;
     let image = Kernel::V6_12.image()?;
-    let files = image.module_files(&[&vm::MODULES[..], &vm::RXE_MODULES[..]].concat())?;
+    let files = vm::module_files(Kernel::V6_12, &[Device::Rxe], &[])?;
     let init = initramfs::build_init()?;
     let size = fs::metadata(&init).with_context(|| format!("measure {}", init.display()))?.len();
     let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work: Work::Demo(PINGS) };

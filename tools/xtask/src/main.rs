@@ -1,5 +1,6 @@
 //! The project's tasks. `cargo xtask help` lists them.
 
+mod archive;
 mod args;
 mod bench;
 mod cache;

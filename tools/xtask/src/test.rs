@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use guest::error::{Context, Error, Result};
+use guest::plan::Device;
 use guest::report::{Frame, Status};
 
 use crate::host::{self, progress};
@@ -109,8 +110,8 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         .iter()
         .map(|kernel| Guest { limit: selection.limit, ..Guest::new(*kernel) })
         .collect();
-    let artifacts = match set_up(&guests).and_then(|()| build()) {
-        Ok(artifacts) => artifacts,
+    let (guests, artifacts) = match set_up(guests, tests).and_then(|g| Ok((g, build()?))) {
+        Ok(ready) => ready,
         Err(error) => return tests.stop(&error),
     };
     on_host(selection, tests);
@@ -119,23 +120,31 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
     }
 }
 
-/// Gets everything that the guests and the tests in them need.
-fn set_up(guests: &[Guest]) -> Result<()> {
+/// Gets everything that the guests and the tests in them need; returns the guests whose kernel could be had.
+fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
     let mut wanted = PACKAGES.to_vec();
     wanted.extend(guests.iter().flat_map(Guest::packages));
     wanted.sort_unstable();
     wanted.dedup();
     packages::require(&wanted)?;
-    thread::scope(|scope| {
-        let kernels: Vec<_> = guests
-            .iter()
-            .map(|guest| scope.spawn(|| guest.fetch().and_then(|()| guest.kernel.headers())))
-            .collect();
-        kernels.into_iter().try_for_each(|kernel| match kernel.join() {
-            Ok(result) => result.map(drop),
-            Err(_) => Err(Error::new("the preparation of a kernel panicked")),
-        })
-    })
+    let results: Vec<Result<()>> = thread::scope(|scope| {
+        let fetch = |guest: &Guest| guest.fetch().and_then(|()| guest.kernel.headers().map(drop));
+        let kernels: Vec<_> =
+            guests.iter().map(|guest| scope.spawn(move || fetch(guest))).collect();
+        let panicked = |_| Err(Error::new("its preparation panicked"));
+        kernels.into_iter().map(|kernel| kernel.join().unwrap_or_else(panicked)).collect()
+    });
+    let mut ready = Vec::new();
+    for (guest, result) in guests.into_iter().zip(results) {
+        match result {
+            Ok(()) => ready.push(guest),
+            Err(error) => tests.trouble(&format!(
+                "Linux {0} cannot be had, and nothing runs on it: {error}\n--kernel NAME runs the tests of one kernel",
+                guest.kernel.name()
+            )),
+        }
+    }
+    Ok(ready)
 }
 
 /// Builds every test; returns the programs of the package that needs the bed.
@@ -173,27 +182,26 @@ fn on_host(selection: &Selection, tests: &mut Tests) {
 
 /// Runs the ignored tests of one program where they belong.
 fn on_bed(selection: &Selection, guests: &[Guest], artifact: &Artifact, tests: &mut Tests) {
-    let listed = match listed(artifact, selection) {
-        Ok(0) => return,
-        Ok(listed) => listed,
-        Err(error) => return tests.trouble(&format!("{}: {error}", artifact.target)),
-    };
     if artifact.target == HEADERS {
+        let arguments = arguments(selection, &Device::ALL);
+        let Some(listed) = tests.listed(artifact, &arguments) else { return };
         progress("== headers");
         let result = uapi_headers(guests).and_then(|headers| {
             let mut program = Command::new(&artifact.program);
-            program.args(arguments(selection)).current_dir(directory());
+            program.args(arguments).current_dir(directory());
             counted(program.env("RDMACM_UAPI_HEADERS", headers))
         });
         return tests.add_program(HEADERS, Some(listed), result);
     }
     for guest in guests {
         let name = format!("{} on Linux {}", artifact.target, guest.kernel.name());
+        let arguments = arguments(selection, &guest.devices);
+        let Some(listed) = tests.listed(artifact, &arguments) else { continue };
         progress(&format!("== {name}"));
         let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
         tools.push(host::build_directory().join("debug").join(TOOLS));
         let mut command = vec![OsString::from("env"), tools, OsString::from(&artifact.program)];
-        command.extend(arguments(selection).map(OsString::from));
+        command.extend(arguments.into_iter().map(OsString::from));
         tests.add_program(&name, Some(listed), in_guest(guest, &command));
     }
 }
@@ -207,6 +215,19 @@ struct Ended {
 }
 
 impl Tests {
+    /// How many tests a program has for these arguments; `None` where it has none, or cannot tell.
+    fn listed(&mut self, artifact: &Artifact, arguments: &[&str]) -> Option<u64> {
+        let mut program = Command::new(&artifact.program);
+        program.args(arguments).args(["--list", "--format", "terse"]).stdin(Stdio::null());
+        match host::output(&mut program, "list the tests") {
+            Ok(list) => Some(libtest::listed(&String::from_utf8_lossy(&list))).filter(|n| *n > 0),
+            Err(error) => {
+                self.trouble(&format!("{}: {error}", artifact.target));
+                None
+            }
+        }
+    }
+
     /// Adds a program's tests. Each way in which it was not what it should have been is a trouble.
     fn add_program(&mut self, name: &str, listed: Option<u64>, ended: Result<Ended>) {
         let Ended { counts, success, complaints } = match ended {
@@ -232,23 +253,22 @@ impl Tests {
     }
 }
 
-fn arguments(selection: &Selection) -> impl Iterator<Item = &str> {
-    ["--ignored", "--test-threads=1"].into_iter().chain(selection.filter.as_deref())
-}
-
-/// How many ignored tests the program has.
-fn listed(artifact: &Artifact, selection: &Selection) -> Result<u64> {
-    let mut program = Command::new(&artifact.program);
-    program.args(arguments(selection)).args(["--list", "--format", "terse"]);
-    let list = host::output(program.stdin(Stdio::null()), "list the tests")?;
-    Ok(libtest::listed(&String::from_utf8_lossy(&list)))
+/// What makes a test program run the selected tests, less those that need a device which is not among `devices`: the
+/// device's link type is part of such a test's name.
+fn arguments<'a>(selection: &'a Selection, devices: &[Device]) -> Vec<&'a str> {
+    let mut arguments = vec!["--ignored", "--test-threads=1"];
+    for device in Device::ALL.into_iter().filter(|device| !devices.contains(device)) {
+        arguments.extend(["--skip", device.link_type()]);
+    }
+    arguments.extend(selection.filter.as_deref());
+    arguments
 }
 
 /// `6.1=DIRECTORY:6.12=DIRECTORY`.
 fn uapi_headers(guests: &[Guest]) -> Result<String> {
     let kernels = guests.iter().map(|guest| {
-        let directory = guest.kernel.headers()?;
-        Ok(format!("{}={}", guest.kernel.name(), directory.display()))
+        let version = guest.kernel.image()?.version;
+        Ok(format!("{version}={}", guest.kernel.headers()?.display()))
     });
     Ok(kernels.collect::<Result<Vec<_>>>()?.join(":"))
 }

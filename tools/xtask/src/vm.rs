@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const NOT_STARTED: u8 = 127;
 const HOST_MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
 
 /// What every guest needs.
-pub(crate) const MODULES: [&str; 6] = [
+const MODULES: [&str; 6] = [
     "virtio_pci",
     "virtio_console",
     "veth",
@@ -37,10 +37,8 @@ pub(crate) const MODULES: [&str; 6] = [
     "rdma_ucm",
 ];
 
-/// What rxe needs: the checksum is looked up by name when it is needed, not linked.
-pub(crate) const RXE_MODULES: [&str; 2] = ["crc32_generic", "rdma_rxe"];
-/// What siw needs besides itself, for the same reason.
-const SIW_MODULES: [&str; 2] = ["crc32c_generic", "libcrc32c"];
+/// What siw, which is built by the test bed, is linked with.
+const SIW_NEEDS: &str = "libcrc32c";
 
 /// What is installed for a guest, and for building siw.
 pub(crate) const PACKAGES: [&str; 3] = ["kmod", "qemu-system-x86", "xz-utils"];
@@ -56,10 +54,10 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A guest with every device.
+    /// A guest with every device that its kernel has.
     pub(crate) fn new(kernel: Kernel) -> Self {
         let limit = Duration::from_secs(300);
-        Self { kernel, devices: Device::ALL.to_vec(), limit, memory_mb: 2048 }
+        Self { kernel, devices: kernel.devices().to_vec(), limit, memory_mb: 2048 }
     }
 
     /// The packages that must be installed.
@@ -88,21 +86,11 @@ impl Guest {
         sink: impl FnMut(Frame) -> io::Result<()>,
     ) -> Result<Outcome> {
         let image = self.kernel.image()?;
-        let mut wanted = [&MODULES[..], &HOST_MODULES[..]].concat();
-        for device in &self.devices {
-            wanted.extend(match device {
-                Device::Rxe => RXE_MODULES,
-                Device::Siw => SIW_MODULES,
-            });
-        }
-        let mut files = image.module_files(&wanted)?;
-        if self.devices.contains(&Device::Siw) {
-            files.push(self.kernel.siw()?);
-        }
+        let files = module_files(self.kernel, &self.devices, &HOST_MODULES)?;
         let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
         let promises = [
             ("PATH", host::search_path()),
-            ("RDMACM_TEST_KERNEL", self.kernel.name().into()),
+            ("RDMACM_TEST_KERNEL", image.version.into()),
             ("RDMACM_TEST_DEVICES", names.join(",").into()),
         ];
         let mut environment: Vec<_> = env::vars_os().collect();
@@ -124,6 +112,29 @@ impl Guest {
         };
         machine.run(sink)
     }
+}
+
+/// The module files that give a guest of this kernel its devices, and `more`, in the order in which to load them.
+pub(crate) fn module_files(
+    kernel: Kernel,
+    devices: &[Device],
+    more: &[&'static str],
+) -> Result<Vec<PathBuf>> {
+    let mut wanted = [&MODULES[..], more].concat();
+    wanted.extend(devices.iter().filter_map(|device| kernel.checksum(*device)));
+    let mut built_here = None;
+    for device in devices {
+        match device {
+            Device::Rxe => wanted.push("rdma_rxe"),
+            Device::Siw => {
+                wanted.push(SIW_NEEDS);
+                built_here = Some(kernel.siw()?);
+            }
+        }
+    }
+    let mut files = kernel.image()?.module_files(&wanted)?;
+    files.extend(built_here);
+    Ok(files)
 }
 
 /// Passes what the command prints on to where it belongs.

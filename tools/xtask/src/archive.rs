@@ -1,0 +1,201 @@
+//! Debian's archive: packages that are looked up, downloaded and unpacked, but not installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use guest::error::{Context, Error, Result};
+use nix::unistd::geteuid;
+
+use crate::cache;
+use crate::host::{self, progress};
+
+/// What the archive says about a package.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) version: String,
+    /// The names that the package depends on.
+    pub(crate) depends: Vec<String>,
+}
+
+impl Record {
+    /// The first dependency whose name starts so.
+    pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
+        self.depends.iter().map(String::as_str).find(|name| name.starts_with(prefix))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let lines = text.lines().take_while(|line| !line.is_empty());
+            lines.filter_map(|line| line.split_once(": ")).find(|(key, _)| *key == name)
+        };
+        let (_, version) = field("Version")?;
+        let depends = field("Depends").map_or("", |(_, value)| value);
+        let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
+        Some(Self { version: version.to_owned(), depends: names.map(str::to_owned).collect() })
+    }
+}
+
+/// Where packages come from.
+#[derive(Debug)]
+pub(crate) enum Archive {
+    /// What this machine's apt is set up for.
+    Host,
+    /// The suite that is always called `sid`, in the same archive: this directory has apt's files for it.
+    Unstable(PathBuf),
+}
+
+/// The keys that every Debian trusts.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+impl Archive {
+    /// The suite `sid`, with package lists below the directory `name` of the cache. They are fetched once, so that
+    /// packages that are downloaded at different times fit each other.
+    pub(crate) fn unstable(name: &str) -> Result<Self> {
+        let fetch = |place: &Path| {
+            let source = format!("deb [signed-by={KEYS} target=Packages] {} sid main\n", site()?);
+            for directory in ["lists/partial", "cache/archives/partial"] {
+                let directory = place.join(directory);
+                fs::create_dir_all(&directory)
+                    .with_context(|| format!("make {}", directory.display()))?;
+            }
+            fs::write(place.join("sources.list"), source).context("write a list of sources")?;
+            progress("fetching the package lists of Debian unstable");
+            let archive = Self::Unstable(place.to_owned());
+            let doing = "fetch the package lists of Debian unstable";
+            host::run(archive.apt("apt-get").args(["update", "--error-on=any"]), doing)
+        };
+        cache::entry(&format!("{name}/apt"), fetch).map(Self::Unstable)
+    }
+
+    /// One of apt's programs, told which files are its own.
+    fn apt(&self, program: &str) -> Command {
+        let mut command = host::command(program);
+        // The sandbox's user may not reach the project's directory.
+        command.args(["-o", "APT::Sandbox::User=root"]);
+        if let Self::Unstable(place) = self {
+            let place = place.display();
+            for option in [
+                format!("Dir::Etc::sourcelist={place}/sources.list"),
+                "Dir::Etc::sourceparts=/dev/null".to_owned(),
+                format!("Dir::State::lists={place}/lists"),
+                "Dir::State::status=/dev/null".to_owned(),
+                format!("Dir::Cache={place}/cache"),
+            ] {
+                command.arg("-o").arg(option);
+            }
+        }
+        command
+    }
+
+    /// Looks a package up in the archive's lists.
+    pub(crate) fn record(&self, package: &str) -> Result<Record> {
+        self.renewed(|| {
+            let mut command = self.apt("apt-cache");
+            command.args(["show", "--no-all-versions", package]);
+            let text = host::output(&mut command, &format!("look up the package {package}"))?;
+            let unknown = || Error::new(format!("the package lists do not know {package}"));
+            Record::parse(&String::from_utf8_lossy(&text)).ok_or_else(unknown)
+        })
+    }
+
+    /// Downloads packages, each `NAME` or `NAME=VERSION`, and unpacks them below `root`.
+    pub(crate) fn unpack(&self, packages: &[&str], root: &Path) -> Result<()> {
+        let names = packages.join(" ");
+        progress(&format!("downloading {names}"));
+        let place = root.join("download");
+        self.renewed(|| {
+            make_empty(&place)?;
+            let mut command = self.apt("apt-get");
+            command.arg("download").args(packages).current_dir(&place);
+            host::run(&mut command, &format!("download {names}"))
+        })?;
+        for file in files(&place)? {
+            let mut command = host::command("dpkg-deb");
+            command.arg("--extract").arg(&file).arg(root);
+            host::run(&mut command, &format!("unpack {}", file.display()))?;
+        }
+        remove(&place)
+    }
+
+    /// Does something for which package lists that are absent or out of date are a hindrance.
+    fn renewed<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        attempt().or_else(|first| match self {
+            Self::Host if update()? => attempt(),
+            Self::Host => {
+                let remedy = "If the package lists are old: sudo apt-get update";
+                Err(Error::new(format!("{first}\n{remedy}")))
+            }
+            Self::Unstable(place) => {
+                let kernel = place.parent().unwrap_or(place).display();
+                Err(Error::new(format!("{first}\nThe package lists may be old: remove {kernel}")))
+            }
+        })
+    }
+}
+
+/// The archive that this machine's packages come from, as a list of sources names it.
+fn site() -> Result<String> {
+    Archive::Host.renewed(|| {
+        let mut command = Archive::Host.apt("apt-get");
+        command.args(["indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE)"]);
+        let text = host::output(&mut command, "ask apt for its sources")?;
+        let text = String::from_utf8_lossy(&text);
+        let site = text.lines().find_map(|line| line.strip_prefix("Debian main "));
+        site.map(str::to_owned).ok_or_else(|| Error::new("apt has no source of Debian's packages"))
+    })
+}
+
+/// Fetches this machine's package lists once, where that is allowed. Says whether they are new since the process began.
+pub(crate) fn update() -> Result<bool> {
+    static UPDATED: OnceLock<Result<bool>> = OnceLock::new();
+    let updated = UPDATED.get_or_init(|| {
+        if !geteuid().is_root() {
+            return Ok(false);
+        }
+        progress("fetching the package lists");
+        host::run(host::command("apt-get").arg("update"), "fetch the package lists")?;
+        Ok(true)
+    });
+    updated.clone()
+}
+
+fn make_empty(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        remove(directory)?;
+    }
+    fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    fs::remove_dir_all(directory).with_context(|| format!("remove {}", directory.display()))
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let doing = || format!("list {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(doing)?;
+    entries.map(|entry| entry.map(|entry| entry.path()).with_context(doing)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_its_version_and_every_alternative_dependency() {
+        let text = "Package: p\nVersion: 6.12.1-1\nDepends: linux-base (>= 4), \
+             linux-image-6.12.1-amd64 (= 6.12.1-1) | linux-image-6.12.1-amd64-unsigned, gcc-12\n\n\
+             Package: p\nVersion: 1\n";
+        let record = Record::parse(text).unwrap();
+        assert_eq!(record.version, "6.12.1-1");
+        assert_eq!(record.dependency("linux-image-"), Some("linux-image-6.12.1-amd64"));
+        assert_eq!(record.dependency("gcc-"), Some("gcc-12"));
+        assert_eq!(record.dependency("pahole"), None);
+    }
+
+    #[test]
+    fn nothing_is_no_record() {
+        assert_eq!(Record::parse(""), None);
+    }
+}

@@ -17,6 +17,10 @@ pub(crate) struct Acks {
 struct State {
     /// Wraps around with the kernel's counter.
     acknowledged: u32,
+    /// How many of them came after the object's last move.
+    recent: u32,
+    /// How often the object has moved.
+    moves: u32,
     /// Who received the events that are still out.
     outstanding: Vec<ThreadId>,
     /// How many threads wait for `acknowledged` to rise. Waking nobody would cost a system call.
@@ -24,16 +28,21 @@ struct State {
 }
 
 impl Acks {
-    /// Counts an event as handed to this thread, until the result is dropped.
-    pub(crate) fn hand_out(self: &Arc<Self>) -> Unacknowledged {
+    /// Counts an event as handed to this thread, until the result is dropped. It is `recent` unless
+    /// it comes from where the object was before its last move.
+    pub(crate) fn hand_out(self: &Arc<Self>, recent: bool) -> Unacknowledged {
         let receiver = thread::current().id();
-        self.lock().outstanding.push(receiver);
-        Unacknowledged { acks: Arc::clone(self), receiver }
+        let mut state = self.lock();
+        state.outstanding.push(receiver);
+        let moves = if recent { state.moves } else { state.moves.wrapping_sub(1) };
+        Unacknowledged { acks: Arc::clone(self), receiver, moves }
     }
 
-    /// Counts an event that the program never saw.
-    pub(crate) fn swallow(&self) {
-        self.acknowledge(&mut self.lock());
+    /// The object has moved: every event so far is an earlier one.
+    pub(crate) fn moved(&self) {
+        let mut state = self.lock();
+        state.moves = state.moves.wrapping_add(1);
+        state.recent = 0;
     }
 
     /// Whether an event that this thread received is still out: waiting for it here would be
@@ -44,22 +53,24 @@ impl Acks {
 
     /// Waits until `reported` events are acknowledged.
     pub(crate) fn wait(&self, reported: u32) {
+        self.wait_for(reported, |state| state.acknowledged);
+    }
+
+    /// Waits until `reported` events from before the object's last move are acknowledged.
+    pub(crate) fn wait_for_earlier(&self, reported: u32) {
+        self.wait_for(reported, |state| state.acknowledged.wrapping_sub(state.recent));
+    }
+
+    fn wait_for(&self, reported: u32, acknowledged: fn(&State) -> u32) {
         let behind = |state: &mut State| {
             // Both counters wrap; they are never 2^31 apart.
-            let missing = reported.wrapping_sub(state.acknowledged);
+            let missing = reported.wrapping_sub(acknowledged(state));
             missing != 0 && missing < 1 << 31
         };
         let mut state = self.lock();
         state.waiting += 1;
         let waited = self.acknowledged.wait_while(state, behind);
         waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
-    }
-
-    fn acknowledge(&self, state: &mut State) {
-        state.acknowledged = state.acknowledged.wrapping_add(1);
-        if state.waiting > 0 {
-            self.acknowledged.notify_all();
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -72,6 +83,8 @@ impl Acks {
 pub(crate) struct Unacknowledged {
     acks: Arc<Acks>,
     receiver: ThreadId,
+    /// How often the object had moved.
+    moves: u32,
 }
 
 impl Drop for Unacknowledged {
@@ -80,7 +93,13 @@ impl Drop for Unacknowledged {
         if let Some(place) = state.outstanding.iter().position(|id| *id == self.receiver) {
             state.outstanding.swap_remove(place);
         }
-        self.acks.acknowledge(&mut state);
+        state.acknowledged = state.acknowledged.wrapping_add(1);
+        if self.moves == state.moves {
+            state.recent = state.recent.wrapping_add(1);
+        }
+        if state.waiting > 0 {
+            self.acks.acknowledged.notify_all();
+        }
     }
 }
 
@@ -91,7 +110,7 @@ mod tests {
     #[test]
     fn waits_for_another_thread_to_acknowledge() {
         let acks = Arc::new(Acks::default());
-        let event = acks.hand_out();
+        let event = acks.hand_out(true);
         assert!(acks.held_by_this_thread());
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -108,15 +127,27 @@ mod tests {
     fn counts_past_the_end_of_the_counter() {
         let acks = Arc::new(Acks::default());
         acks.lock().acknowledged = u32::MAX;
-        acks.swallow();
+        drop(acks.hand_out(true));
         acks.wait(0);
         acks.wait(u32::MAX);
     }
 
     #[test]
-    fn a_swallowed_event_counts() {
+    fn a_move_waits_for_earlier_events_only() {
         let acks = Arc::new(Acks::default());
-        acks.swallow();
-        acks.wait(1);
+        let [early, late] = [(); 2].map(|()| acks.hand_out(true));
+        drop(early);
+        acks.moved();
+        // As many as were reported before the move are acknowledged, but not the same ones.
+        drop(acks.hand_out(true));
+        let earlier = |state: &State| state.acknowledged - state.recent;
+        assert_eq!(earlier(&acks.lock()), 1);
+        // Read before the move and handed out after it.
+        drop(acks.hand_out(false));
+        assert_eq!(earlier(&acks.lock()), 2);
+        drop(late);
+        assert_eq!(earlier(&acks.lock()), 3);
+        acks.wait_for_earlier(3);
+        acks.wait(4);
     }
 }

@@ -14,6 +14,7 @@ mod fault;
 mod io;
 mod leak;
 mod lifetime;
+mod migrate;
 mod permission;
 mod process;
 mod removal;

@@ -41,12 +41,14 @@ pub(super) struct ChannelInner {
     pub(super) blocks_by_poll: AtomicBool,
     /// Kernel ids that were dropped by a thread whose commands the kernel refused.
     orphans: Mutex<Vec<u32>>,
+    /// The kernel id whose one event wakes who sleeps on the channel, until that event is read.
+    bell: Mutex<Option<u32>>,
 }
 
 impl ChannelInner {
     pub(super) fn new(file: UcmaFile) -> Arc<Self> {
         let blocks_by_poll = AtomicBool::new(false);
-        Arc::new(Self { file, blocks_by_poll, orphans: Mutex::default() })
+        Arc::new(Self { file, blocks_by_poll, orphans: Mutex::default(), bell: Mutex::default() })
     }
 
     /// Sends a command, and after it had success, from the right credentials then, destroys what
@@ -68,6 +70,10 @@ impl ChannelInner {
 
     fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bell(&self) -> MutexGuard<'_, Option<u32>> {
+        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,6 +12,7 @@ use verbs_abi::AlignedU64;
 use super::channel::{EventChannel, destroy_id};
 use super::event::Event;
 use super::id::{CmId, IDS, Inner};
+use super::migrate::BELL;
 use super::parse::{EventType, RawEvent};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -119,7 +120,12 @@ impl EventChannel {
             return self.deliver_request(raw);
         }
         let id = match raw.uid() {
-            0 => IDS.find(|id| id.handle == raw.handle() && id.is_on(&self.inner))?,
+            BELL => {
+                self.inner.bell_has_rung();
+                return None;
+            }
+            // The kernel's handles are unique among all channels.
+            0 => IDS.find(|id| id.handle == raw.handle())?,
             uid => IDS.get(uid)?,
         };
         // Without the program's number the kernel should not have sent an event; old ones do it for
@@ -128,7 +134,7 @@ impl EventChannel {
         let seen = if is_stray || id.is_gone() { None } else { id.react(raw) };
         // Asked again: another thread may have destroyed the id meanwhile.
         let Some((event_type, status)) = seen.filter(|_| !id.is_gone()) else {
-            id.acks.swallow();
+            id.swallow(&self.inner);
             return None;
         };
         Some(Event {
@@ -138,19 +144,22 @@ impl EventChannel {
             token: id.token,
             listener: None,
             data: raw.data(id.service()),
-            _unacknowledged: id.acks.hand_out(),
+            _unacknowledged: id.hand_out(&self.inner),
         })
     }
 
     /// The same for a request, which carries the listener's number and the new id's handle.
     fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
         let listener = IDS.get(raw.uid());
+        if let Some(listener) = &listener {
+            listener.collect(raw.handle(), &self.inner);
+        }
         let Some(listener) = listener.as_ref().filter(|id| !id.is_gone()) else {
             // The listener went while the event was on its way, and took only the requests with it
             // that were not reported. Nobody is there who could do anything about a failure.
             let _ = self.inner.command(destroy_id(raw.handle()));
             if let Some(gone) = listener {
-                gone.acks.swallow();
+                gone.swallow(&self.inner);
             }
             return None;
         };
@@ -163,7 +172,7 @@ impl EventChannel {
             status: raw.status(),
             listener: Some(listener.token),
             data,
-            _unacknowledged: listener.acks.hand_out(),
+            _unacknowledged: listener.hand_out(&self.inner),
         })
     }
 }

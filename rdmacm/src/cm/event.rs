@@ -154,7 +154,7 @@ mod tests {
             token: Registry::<()>::new().reserve(),
             listener: None,
             data: EventData::None,
-            _unacknowledged: Arc::new(Acks::default()).hand_out(),
+            _unacknowledged: Arc::new(Acks::default()).hand_out(true),
         }
     }
 

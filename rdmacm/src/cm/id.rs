@@ -14,7 +14,7 @@ use verbs_abi::AlignedU64;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::parse::{EventData, Service};
-use crate::acks::Acks;
+use crate::acks::{Acks, Unacknowledged};
 use crate::addr::{self, Address, Encoded};
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
@@ -94,14 +94,20 @@ pub(super) struct Inner {
     pub(super) acks: Arc<Acks>,
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
-    home: RwLock<Home>,
+    pub(super) home: RwLock<Home>,
+    /// Held while the id migrates, until the events of the old channel are acknowledged: an event
+    /// must not find the id back where it was.
+    pub(super) migration: Mutex<()>,
     state: Mutex<State>,
 }
 
 /// Where the kernel's object is.
-struct Home {
+pub(super) struct Home {
     /// The channel that owns the id: a command on any other fails.
-    channel: Arc<ChannelInner>,
+    pub(super) channel: Arc<ChannelInner>,
+    /// Of a listener, the channels that it was on: the kernel leaves the ids of unread requests
+    /// there.
+    pub(super) former: Vec<Arc<ChannelInner>>,
     /// It is destroyed.
     gone: bool,
 }
@@ -112,6 +118,8 @@ pub(super) struct State {
     /// The device that the id is bound to, once somebody asked.
     pub(super) context: Option<Context>,
     pub(super) qp: Option<QueuePair>,
+    /// Requests may come for the id.
+    pub(super) listens: bool,
     /// Depths that the request asked for, from the local point of view.
     pub(super) asked_responder_resources: u8,
     pub(super) asked_initiator_depth: u8,
@@ -290,6 +298,8 @@ impl CmId {
         // The kernel reads the number as signed, and a negative one as the most.
         let backlog = backlog.min(i32::MAX.unsigned_abs());
         let request = rdma_ucm_listen { id: self.inner.handle, backlog };
+        // First: a request may come before the command returns.
+        self.inner.state().listens = true;
         self.inner.command("listen on", || self.inner.to_string(), request)
     }
 
@@ -398,7 +408,8 @@ impl Inner {
             port_space,
             qp_type,
             acks: Arc::default(),
-            home: RwLock::new(Home { channel, gone: false }),
+            home: RwLock::new(Home { channel, former: Vec::new(), gone: false }),
+            migration: Mutex::default(),
             state: Mutex::new(state),
         });
         IDS.set(token, &inner);
@@ -433,9 +444,15 @@ impl Inner {
         self.home().gone
     }
 
-    /// Whether `channel` owns the id.
-    pub(super) fn is_on(&self, channel: &Arc<ChannelInner>) -> bool {
-        Arc::ptr_eq(&self.channel(), channel)
+    /// Counts an event that came from `channel` as handed to this thread.
+    pub(super) fn hand_out(&self, channel: &Arc<ChannelInner>) -> Unacknowledged {
+        let home = self.home();
+        self.acks.hand_out(Arc::ptr_eq(&home.channel, channel))
+    }
+
+    /// Counts an event that came from `channel`, and that the program never saw.
+    pub(super) fn swallow(&self, channel: &Arc<ChannelInner>) {
+        drop(self.hand_out(channel));
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -464,13 +481,18 @@ impl Inner {
         subject: impl FnOnce() -> String,
         request: C,
     ) -> Result<C::Response> {
-        self.send(request).map_err(|refused| match refused {
+        self.send(request).map_err(|refused| Self::refused(operation, subject(), refused))
+    }
+
+    /// The error of `operation` on `subject`, an id.
+    pub(super) fn refused(operation: &'static str, subject: String, refused: Refused) -> Error {
+        match refused {
             // The kernel closed the id when its device went.
             Refused::Os(Errno::ENXIO) => {
-                Error::new(operation, subject(), ErrorKind::DeviceGone(Errno::ENXIO as i32))
+                Error::new(operation, subject, ErrorKind::DeviceGone(Errno::ENXIO as i32))
             }
-            refused => refused.during(operation, subject()),
-        })
+            refused => refused.during(operation, subject),
+        }
     }
 
     /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
@@ -523,7 +545,7 @@ impl std::fmt::Display for Inner {
 
 /// What the kernel counts timeouts in: at least 1 for any time at all, as 0 means something else or
 /// is refused.
-fn milliseconds(timeout: Duration) -> u32 {
+pub(super) fn milliseconds(timeout: Duration) -> u32 {
     let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
     u32::try_from(rounded_up).unwrap_or(i32::MAX.unsigned_abs()).min(i32::MAX.unsigned_abs())
 }

@@ -17,6 +17,7 @@ mod connection;
 mod delivery;
 mod event;
 mod id;
+mod migrate;
 mod param;
 mod parse;
 mod reject;

@@ -359,7 +359,7 @@ impl CompletionChannel {
                 return Err(Error::malformed(OPERATION, CHANNEL, what));
             }
             if let Some((token, acks)) = CQS.get_with_token(event.cq_handle.get()) {
-                return Ok(CompletionEvent { token, _unacknowledged: acks.hand_out() });
+                return Ok(CompletionEvent { token, _unacknowledged: acks.hand_out(true) });
             }
         }
     }

@@ -1,0 +1,162 @@
+//! Moving ids from channel to channel, and waking who sleeps on the new one.
+
+use std::mem;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use ucma_abi::{
+    RDMA_PS_TCP, rdma_ucm_create_id, rdma_ucm_migrate_id, rdma_ucm_migrate_resp,
+    rdma_ucm_resolve_addr,
+};
+use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
+
+use super::channel::{ChannelInner, EventChannel, destroy_id};
+use super::id::{CmId, Inner, milliseconds};
+use crate::addr::{self, Encoded};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
+use crate::sys::poll::readable;
+
+/// What the kernel knows a channel's bell by: the number of no id.
+pub(super) const BELL: u64 = u64::MAX;
+
+impl CmId {
+    /// Moves the id to `channel`, with its events that were not read yet.
+    ///
+    /// `RDMA_USER_CM_CMD_MIGRATE_ID`, sent to the new channel. Returns when the events that the old
+    /// channel has reported for the id are acknowledged: from then on nobody handles one that came
+    /// from there. Commands of other threads wait meanwhile, and go to the new channel.
+    ///
+    /// Requests to a listener that were not read yet move too, and the ids of later ones are born on
+    /// the new channel; ids that it brought before stay where they are. A listener keeps the
+    /// channels that it was on open until it is destroyed, as the kernel leaves the ids of unread
+    /// requests there. A request that arrives during the call may still come on the old channel.
+    ///
+    /// The kernel does not wake who sleeps on the new channel when events come along, so the call
+    /// makes it post one more event there, which [`EventChannel::get_event`] swallows: the outcome
+    /// of resolving a loopback address for an id that serves nothing else. (That is not to be had in a
+    /// network namespace without a loopback interface on a machine without RDMA device.)
+    ///
+    /// A thread whose commands on the old channel have [`ErrorKind::WrongProcess`], because its
+    /// credentials changed, can move ids to a channel that it opens now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WouldDeadlock`] where an event of the id that this thread received is still out;
+    /// [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`] after a fork, as the id is the parent's.
+    /// The id is on the old channel then.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+        self.inner.migrate(&channel.inner)
+    }
+}
+
+impl Inner {
+    fn migrate(&self, to: &Arc<ChannelInner>) -> Result<()> {
+        const OPERATION: &str = "migrate";
+        if self.acks.held_by_this_thread() {
+            let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
+            return Err(Error::new(OPERATION, self.to_string(), kind));
+        }
+        let listens = self.state().listens;
+        let _alone = self.migration.lock().unwrap_or_else(PoisonError::into_inner);
+        let reported = {
+            let mut home = self.home.write().unwrap_or_else(PoisonError::into_inner);
+            if Arc::ptr_eq(&home.channel, to) {
+                return Ok(());
+            }
+            let moved = to.fetch(self.handle, &home.channel);
+            let moved =
+                moved.map_err(|refused| Self::refused(OPERATION, self.to_string(), refused));
+            let events_reported = moved?.events_reported;
+            let from = mem::replace(&mut home.channel, Arc::clone(to));
+            if listens && !home.former.iter().any(|former| Arc::ptr_eq(former, &from)) {
+                home.former.push(from);
+            }
+            self.acks.moved();
+            events_reported
+        };
+        to.wake();
+        self.acks.wait_for_earlier(reported);
+        Ok(())
+    }
+
+    /// Brings the id of a request to this listener, which the kernel calls `handle`, to the channel
+    /// that it was read from. It is on another one where the listener has migrated in between.
+    pub(super) fn collect(&self, handle: u32, channel: &ChannelInner) {
+        let home = self.home.read().unwrap_or_else(PoisonError::into_inner);
+        // Refused by all channels but the one that has it, and by all where it is here already.
+        home.former.iter().any(|former| channel.fetch(handle, former).is_ok());
+    }
+}
+
+impl ChannelInner {
+    /// Moves the kernel's object to this channel.
+    fn fetch(&self, handle: u32, from: &Self) -> Result<rdma_ucm_migrate_resp, Refused> {
+        // The kernel looks at the credentials of the new channel only.
+        from.file.check_process()?;
+        let fd = from.file.as_fd().as_raw_fd();
+        self.command(rdma_ucm_migrate_id {
+            response: AlignedU64::default(),
+            id: handle,
+            fd: fd.unsigned_abs(),
+        })
+    }
+
+    /// Wakes who sleeps on the channel if there is something to read that the kernel moved here.
+    ///
+    /// The kernel wakes sleepers for what it posts, so this makes it post one event more, for an
+    /// id that only serves this. As long as that event is not read, nobody who was woken for
+    /// it has found the channel empty, and another one is not needed.
+    fn wake(&self) {
+        if readable(self.file.as_fd(), Some(Instant::now())) == Ok(false) {
+            return;
+        }
+        let mut bell = self.bell();
+        if bell.is_some() {
+            return;
+        }
+        let made = self.file.command(rdma_ucm_create_id {
+            uid: BELL.into(),
+            response: AlignedU64::default(),
+            ps: RDMA_PS_TCP,
+            qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC.0,
+            reserved: [0; 5],
+        });
+        let Ok(made) = made else { return };
+        // Whether the address resolves or not, the event comes. The command is refused where no route leads to the first one,
+        // and where there is no device for the second.
+        let rung = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
+            .into_iter()
+            .any(|destination| self.file.command(resolve(made.id, destination)).is_ok());
+        if rung {
+            *bell = Some(made.id);
+        } else {
+            let _ = self.file.command(destroy_id(made.id));
+        }
+    }
+
+    /// The event of the bell is read.
+    pub(super) fn bell_has_rung(&self) {
+        let Some(handle) = self.bell().take() else { return };
+        if let Err(Refused::WrongProcess(_)) = self.command(destroy_id(handle)) {
+            self.abandon(handle);
+        }
+    }
+}
+
+/// RESOLVE_ADDR of `destination`, from nowhere in particular.
+fn resolve(id: u32, destination: Ipv4Addr) -> rdma_ucm_resolve_addr {
+    let destination = addr::encode(&(destination, 0).into());
+    rdma_ucm_resolve_addr {
+        id,
+        timeout_ms: milliseconds(Duration::from_secs(1)),
+        src_size: Encoded::NONE.length,
+        dst_size: destination.length,
+        reserved: 0,
+        src_addr: Encoded::NONE.slot,
+        dst_addr: destination.slot,
+    }
+}

@@ -1,0 +1,381 @@
+//! Moving ids from channel to channel.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::unistd::{Pid, gettid};
+use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
+use rdmacm::verbs::{SendFlags, SendOperation};
+use rdmacm::{ErrorKind, Token, WrongProcess};
+
+use crate::bed::{
+    Connection, LONG, Side, ask, channel, id, ids, listen, request, resolve, rxe, rxe_v6,
+};
+use crate::child::{change_credentials_of_this_thread, in_child};
+use crate::io::Shape;
+
+fn wait(channel: &EventChannel) -> bool {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::NONE).expect("poll") > 0
+}
+
+/// An id that has an event waiting on `channel`.
+fn with_pending_event(channel: &EventChannel) -> CmId {
+    let id = id(channel);
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    wait(channel);
+    id
+}
+
+#[track_caller]
+fn empty(channel: &EventChannel) {
+    let event = channel.get_event_timeout(std::time::Duration::ZERO).expect("look");
+    assert!(event.is_none(), "{event:?}");
+}
+
+/// The token of the next event, which is of `wanted` type.
+#[track_caller]
+fn next(channel: &EventChannel, wanted: EventType) -> Token {
+    channel.expect_event(wanted).expect("an event").token()
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn pending_events_move_along_and_later_ones_follow() {
+    let (old, new) = (channel(), channel());
+    let staying = with_pending_event(&old);
+    let id = with_pending_event(&old);
+    id.migrate(&new).expect("migrate");
+    assert_eq!(next(&new, EventType::AddrResolved), id.token());
+    empty(&new);
+    assert_eq!(next(&old, EventType::AddrResolved), staying.token());
+    empty(&old);
+    id.resolve_route(LONG).expect("commands go to the new channel");
+    assert_eq!(next(&new, EventType::RouteResolved), id.token());
+    // Back, and to where it is already.
+    id.migrate(&old).expect("migrate");
+    id.migrate(&old).expect("migrate");
+    drop(new);
+    let side = Side::new(id, Shape::default());
+    side.id.destroy().expect("destroy");
+}
+
+/// A thread's way to sleep on a channel until there is an event.
+type Sleep = fn(&EventChannel, &Sender<Pid>) -> Event;
+
+/// Says who the thread is, which will sleep next.
+fn announce(says: &Sender<Pid>) {
+    says.send(gettid()).expect("the test listens");
+}
+
+fn in_get_event(channel: &EventChannel, says: &Sender<Pid>) -> Event {
+    announce(says);
+    channel.get_event().expect("an event")
+}
+
+fn with_deadline(channel: &EventChannel, says: &Sender<Pid>) -> Event {
+    announce(says);
+    channel.get_event_timeout(LONG).expect("wait").expect("an event before the deadline")
+}
+
+fn in_poll(channel: &EventChannel, says: &Sender<Pid>) -> Event {
+    announce(says);
+    wait(channel);
+    channel.get_event().expect("an event")
+}
+
+fn in_edge_triggered_epoll(channel: &EventChannel, says: &Sender<Pid>) -> Event {
+    channel.set_nonblocking(true).expect("make it non-blocking");
+    let epoll = Epoll::new(EpollCreateFlags::empty()).expect("epoll");
+    let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+    epoll.add(channel.as_fd(), interest).expect("watch the channel");
+    loop {
+        announce(says);
+        let edges = epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::NONE).expect("wait");
+        assert_eq!(edges, 1);
+        if let Some(event) = until_it_would_block(channel) {
+            return event;
+        }
+    }
+}
+
+/// Reads as those do that hear of edges.
+fn until_it_would_block(channel: &EventChannel) -> Option<Event> {
+    let mut last = None;
+    loop {
+        match channel.get_event() {
+            Ok(event) => last = Some(event),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+                return last;
+            }
+        }
+    }
+}
+
+/// Waits until a thread of this process sleeps.
+fn asleep(thread: Pid) {
+    let asleep = || {
+        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("it runs");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+    };
+    while !asleep() {
+        thread::yield_now();
+    }
+}
+
+/// That a thread that sleeps on the new channel hears of the event that an id brings along.
+fn is_woken(sleep: Sleep, pending: impl Fn(&EventChannel) -> CmId) {
+    for _ in 0..10 {
+        let (old, new) = (channel(), channel());
+        let (says, hears) = mpsc::channel();
+        let id = pending(&old);
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| sleep(&new, &says).token());
+            asleep(hears.recv().expect("the thread says who it is"));
+            id.migrate(&new).expect("migrate");
+            assert_eq!(sleeper.join().expect("the sleeper lives"), id.token());
+        });
+        assert!(new.get_event_timeout(std::time::Duration::ZERO).expect("look").is_none());
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_sleeps_on_the_new_channel_is_woken() {
+    for sleep in [in_get_event, with_deadline, in_poll, in_edge_triggered_epoll] {
+        is_woken(sleep, with_pending_event);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_sleeps_is_woken_without_a_loopback_interface() {
+    in_child(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        // There are no addresses in it; a device there is.
+        let pending = |channel: &EventChannel| {
+            let id = id(channel);
+            id.resolve_addr(None, ([0, 0, 0, 0], 7471), LONG).expect("resolve");
+            wait(channel);
+            id
+        };
+        let before = ids();
+        is_woken(in_get_event, pending);
+        assert_eq!(ids(), before, "what woke them is gone");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn several_sleepers_share_what_comes() {
+    let (old, new) = (channel(), channel());
+    let moving: Vec<_> = (0..4).map(|_| with_pending_event(&old)).collect();
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let sleepers: Vec<_> = moving
+            .iter()
+            .map(|_| {
+                let says = says.clone();
+                let new = &new;
+                scope.spawn(move || in_get_event(new, &says).token())
+            })
+            .collect();
+        for _ in &sleepers {
+            asleep(hears.recv().expect("the thread says who it is"));
+        }
+        for id in &moving {
+            id.migrate(&new).expect("migrate");
+        }
+        let mut woken: Vec<_> =
+            sleepers.into_iter().map(|sleeper| sleeper.join().expect("it lives")).collect();
+        woken.sort_unstable();
+        let mut tokens: Vec<_> = moving.iter().map(CmId::token).collect();
+        tokens.sort_unstable();
+        assert_eq!(woken, tokens);
+    });
+    empty(&new);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn requests_that_were_not_read_move_with_their_listener() {
+    for address in [rxe(0), rxe_v6(0), ([0; 4], 0).into()] {
+        let [ours, old, new, newest] = [(); 4].map(|()| channel());
+        let (listener, bound) = listen(&old, address);
+        let server = if address.is_ipv6() { rxe_v6(bound.port()) } else { rxe(bound.port()) };
+        let early = ask(&ours, server, &ConnParam::default());
+        wait(&old);
+        listener.migrate(&new).expect("migrate");
+        listener.migrate(&newest).expect("migrate");
+        drop(new);
+        let late = ask(&ours, server, &ConnParam::default());
+        // Each request is on the channel that it is read from: a command elsewhere would fail.
+        let servers = [(); 2].map(|()| Side::new(request(&newest), Shape::default()));
+        for (client, server) in [early, late].iter().zip(&servers) {
+            server.id.accept(&ConnParam::default()).expect("accept");
+            assert_eq!(next(&ours, EventType::Established), client.id.token());
+            assert_eq!(next(&newest, EventType::Established), server.id.token());
+        }
+        empty(&old);
+        listener.destroy().expect("destroy");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn requests_that_were_not_read_go_with_a_listener_that_has_moved() {
+    let [ours, old, new] = [(); 3].map(|()| channel());
+    let (listener, server) = listen(&old, rxe(0));
+    let _client = ask(&ours, server, &ConnParam::default());
+    wait(&old);
+    listener.migrate(&new).expect("migrate");
+    listener.destroy().expect("destroy");
+    empty(&new);
+    let error = ours.expect_event(EventType::Established).expect_err("nobody answers any more");
+    assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
+}
+
+/// The kernel knows a request by no number until it is accepted.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn each_request_gets_a_channel_of_its_own() {
+    let (ours, listening) = (channel(), channel());
+    let (_listener, server) = listen(&listening, rxe(0));
+    let clients = [(); 3].map(|()| ask(&ours, server, &ConnParam::default()));
+    let servers = clients.each_ref().map(|_| {
+        let id = request(&listening);
+        let own = channel();
+        id.migrate(&own).expect("migrate");
+        (Side::new(id, Shape::default()), own)
+    });
+    for (server, own) in &servers {
+        server.id.accept(&ConnParam::default()).expect("accept");
+        ours.expect_event(EventType::Established).expect("connected");
+        assert_eq!(next(own, EventType::Established), server.id.token());
+    }
+    for client in &clients {
+        client.id.disconnect().expect("disconnect");
+    }
+    for (server, own) in servers {
+        assert_eq!(next(&own, EventType::Disconnected), server.id.token());
+        server.id.destroy().expect("destroy");
+    }
+    empty(&listening);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_goes_on_elsewhere() {
+    let connection = Connection::new(Shape::default());
+    let new = channel();
+    connection.client.id.migrate(&new).expect("migrate");
+    let Connection { client, server, client_channel, server_channel } = connection;
+    drop(client_channel);
+    server.io.receive(1, 0..8).expect("post a receive");
+    client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
+    server.io.done(1);
+    client.io.done(2);
+    Connection { client, server, client_channel: new, server_channel }.close();
+}
+
+/// The answer of the peer moves unread: the queue pair and the confirmation are the reader's.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_answer_moves_before_it_is_carried_out() {
+    let [ours, theirs, new] = [(); 3].map(|()| channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = ask(&ours, address, &ConnParam::default());
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    wait(&ours);
+    client.id.migrate(&new).expect("migrate");
+    assert_eq!(next(&new, EventType::Established), client.id.token());
+    assert_eq!(next(&theirs, EventType::Established), server.id.token());
+    empty(&ours);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn waits_for_an_event_of_another_thread() {
+    let (old, new) = (channel(), channel());
+    let id = with_pending_event(&old);
+    let event = old.get_event().expect("an event");
+    let dropped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (says, hears) = mpsc::channel();
+        let (id, new, dropped) = (&id, &new, &dropped);
+        let mover = scope.spawn(move || {
+            announce(&says);
+            id.migrate(new).expect("migrate");
+            assert!(dropped.load(Ordering::SeqCst), "it did not wait for the event");
+        });
+        asleep(hears.recv().expect("the thread says who it is"));
+        // The kernel has moved it already.
+        id.resolve_route(LONG).expect("commands are not kept waiting");
+        assert_eq!(next(new, EventType::RouteResolved), id.token());
+        assert!(!mover.is_finished(), "it did not wait for the event");
+        dropped.store(true, Ordering::SeqCst);
+        drop(event);
+        mover.join().expect("the mover is content");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_thread_does_not_wait_for_itself() {
+    let (old, new) = (channel(), channel());
+    let id = with_pending_event(&old);
+    let event = old.get_event().expect("an event");
+    let error = id.migrate(&new).expect_err("this thread holds an event of it");
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
+    assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
+    drop(event);
+    // It is where it was.
+    id.resolve_route(LONG).expect("resolve the route");
+    assert_eq!(next(&old, EventType::RouteResolved), id.token());
+    id.migrate(&new).expect("migrate");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn new_credentials_take_ids_along() {
+    let (old, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let id = resolve(&old, server);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            change_credentials_of_this_thread();
+            let error = id.resolve_route(LONG).expect_err("not from these credentials");
+            let credentials = WrongProcess::Credentials;
+            assert!(
+                matches!(error.kind(), ErrorKind::WrongProcess(how) if *how == credentials),
+                "{error}"
+            );
+            let new = channel();
+            id.migrate(&new).expect("migrate");
+            let error = id.resolve_route(LONG).expect_err("it is resolved already");
+            assert_eq!(error.errno(), libc::EINVAL, "{error}");
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_does_not_take_its_parents_ids() {
+    let old = channel();
+    let id = with_pending_event(&old);
+    in_child(|| {
+        let error = id.migrate(&channel()).expect_err("it is the parent's");
+        let forked = WrongProcess::Forked;
+        assert!(matches!(error.kind(), ErrorKind::WrongProcess(how) if *how == forked), "{error}");
+    });
+    assert_eq!(next(&old, EventType::AddrResolved), id.token());
+    id.destroy().expect("destroy");
+}

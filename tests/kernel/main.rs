@@ -19,6 +19,7 @@ mod permission;
 mod process;
 mod removal;
 mod ring;
+mod siw;
 mod state;
 mod thread;
 mod transfer;

@@ -13,29 +13,29 @@ use crate::io::Shape;
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 /// Around every length at which something changes: none, a word, inline, a packet of 1024, a page, and the largest.
-const LENGTHS: [usize; 17] =
+pub(crate) const LENGTHS: [usize; 17] =
     [0, 1, 2, 3, 4, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, 1 << 20];
 
 /// Bytes kept free on either side of what moves.
 const GUARD: usize = 64;
 
 /// Bytes that differ from their neighbours, and from those of another `seed`.
-fn pattern(seed: usize, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: usize, length: usize) -> Vec<u8> {
     let byte = |place: usize| u8::try_from((seed * 89 + place * 7 + place / 251) % 251);
     (0..length).map(|place| byte(place).expect("below 251")).collect()
 }
 
-fn large() -> Shape {
+pub(crate) fn large() -> Shape {
     Shape { memory: (1 << 20) + 3 * GUARD, ..Shape::default() }
 }
 
 /// Where `length` bytes lie, neither at an even address.
-fn place(length: usize) -> Range<usize> {
+pub(crate) fn place(length: usize) -> Range<usize> {
     GUARD + 1..GUARD + 1 + length
 }
 
 /// Readies both memories: the pattern in one, and nothing but guard bytes in the other.
-fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
+pub(crate) fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
     let bytes = pattern(length, length);
     from.io.fill(place(length).start, &bytes);
     to.io.fill(0, &vec![0xee; length + 3 * GUARD]);
@@ -44,7 +44,7 @@ fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
 
 /// That the bytes are there, and the bytes around them untouched.
 #[track_caller]
-fn check(to: &Side, bytes: &[u8]) {
+pub(crate) fn check(to: &Side, bytes: &[u8]) {
     let Range { start, end } = place(bytes.len());
     let all = to.io.bytes(0..end + GUARD);
     assert!(all[..start].iter().all(|byte| *byte == 0xee), "{} bytes: before", bytes.len());
@@ -52,7 +52,7 @@ fn check(to: &Side, bytes: &[u8]) {
     assert!(all[end..].iter().all(|byte| *byte == 0xee), "{} bytes: behind", bytes.len());
 }
 
-fn send(from: &mut Side, to: &mut Side, length: usize) {
+pub(crate) fn send(from: &mut Side, to: &mut Side, length: usize) {
     let bytes = prepare(from, to, length);
     // More room than the message takes.
     let room = place(length).start..place(length).end + GUARD / 2;
@@ -77,7 +77,7 @@ fn write(from: &mut Side, to: &mut Side, length: usize) {
     assert!(to.io.polled().is_none(), "the peer's program does not notice");
 }
 
-fn read(from: &mut Side, to: &mut Side, length: usize) {
+pub(crate) fn read(from: &mut Side, to: &mut Side, length: usize) {
     let bytes = prepare(from, to, length);
     let there = from.io.read_at(place(length).start as u64);
     to.io.post(10, there, place(length), SIGNALED).expect("post a read");

@@ -10,6 +10,8 @@
 //! that the kernel stores there is trusted to be in range.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
+mod kernel;
+mod request;
 mod rxe;
 mod siw;
 
@@ -113,13 +115,17 @@ impl Provider {
         self,
         context: &Context,
         request: ib_uverbs_create_cq,
-    ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
+    ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing, Arming)> {
         match self {
             Self::Rxe => {
                 let (response, ring) = rxe::create_cq(context, request)?;
-                Ok((response, CompletionRing::Rxe(ring)))
+                Ok((response, CompletionRing::Rxe(ring), Arming::Rxe))
             }
-            Self::Siw | Self::Unknown => Err(unsupported("create a completion queue", context)),
+            Self::Siw => {
+                let (response, ring, arming) = siw::create_cq(context, request)?;
+                Ok((response, CompletionRing::Siw(ring), Arming::Siw(arming)))
+            }
+            Self::Unknown => Err(unsupported("create a completion queue", context)),
         }
     }
 
@@ -134,7 +140,11 @@ impl Provider {
                 let (response, send, receive) = rxe::create_qp(context, request)?;
                 Ok((response, SendRing::Rxe(send), ReceiveRing::Rxe(receive)))
             }
-            Self::Siw | Self::Unknown => Err(unsupported("create a queue pair", context)),
+            Self::Siw => {
+                let (response, send, receive) = siw::create_qp(context, request)?;
+                Ok((response, SendRing::Siw(send), ReceiveRing::Siw(receive)))
+            }
+            Self::Unknown => Err(unsupported("create a queue pair", context)),
         }
     }
 }
@@ -153,6 +163,7 @@ fn unsupported(operation: &'static str, context: &Context) -> Error {
 #[derive(Debug)]
 pub(crate) enum CompletionRing {
     Rxe(rxe::CompletionRing),
+    Siw(siw::CompletionRing),
 }
 
 impl CompletionRing {
@@ -161,9 +172,19 @@ impl CompletionRing {
     pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
         match self {
             Self::Rxe(ring) => ring.poll(into),
+            Self::Siw(ring) => Ok(ring.poll(into)),
         }
     }
+}
 
+/// What arms a completion queue. It is no part of the ring: arming waits for no poll.
+#[derive(Debug)]
+pub(crate) enum Arming {
+    Rxe,
+    Siw(siw::Arming),
+}
+
+impl Arming {
     /// Arms the queue that the kernel knows as `handle`.
     pub(crate) fn request_notify(
         &self,
@@ -172,7 +193,11 @@ impl CompletionRing {
         solicited_only: bool,
     ) -> Result<()> {
         match self {
-            Self::Rxe(_) => rxe::request_notify(context, handle, solicited_only),
+            Self::Rxe => rxe::request_notify(context, handle, solicited_only),
+            Self::Siw(arming) => {
+                arming.arm();
+                Ok(())
+            }
         }
     }
 }
@@ -181,6 +206,7 @@ impl CompletionRing {
 #[derive(Debug)]
 pub(crate) enum SendRing {
     Rxe(rxe::SendRing),
+    Siw(siw::SendRing),
 }
 
 impl SendRing {
@@ -200,6 +226,8 @@ impl SendRing {
         match self {
             // SAFETY: the contract is the same.
             Self::Rxe(ring) => unsafe { ring.post(context, handle, state, request) },
+            // SAFETY: as above.
+            Self::Siw(ring) => unsafe { ring.post(context, handle, state, request) },
         }
     }
 }
@@ -208,6 +236,7 @@ impl SendRing {
 #[derive(Debug)]
 pub(crate) enum ReceiveRing {
     Rxe(rxe::ReceiveRing),
+    Siw(siw::ReceiveRing),
 }
 
 impl ReceiveRing {
@@ -225,6 +254,8 @@ impl ReceiveRing {
         match self {
             // SAFETY: the contract is the same.
             Self::Rxe(ring) => unsafe { ring.post(state, request) },
+            // SAFETY: as above.
+            Self::Siw(ring) => unsafe { ring.post(state, request) },
         }
     }
 
@@ -232,6 +263,7 @@ impl ReceiveRing {
     pub(crate) fn flushes_on_modify_only(&self) -> bool {
         match self {
             Self::Rxe(_) => true,
+            Self::Siw(_) => false,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::object::{Object, destroy_unshared};
 use super::{WcOpcode, WcStatus};
 use crate::acks::{Acks, Unacknowledged};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
-use crate::provider::CompletionRing;
+use crate::provider::{Arming, CompletionRing};
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
 use crate::sys::poll::set_nonblocking;
@@ -106,6 +106,7 @@ struct Inner {
     capacity: u32,
     channel: Option<CompletionChannel>,
     ring: Mutex<CompletionRing>,
+    arming: Arming,
     /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper,
     /// and would leave a second one sleeping on a queue that nobody arms again.
     sleeper: Mutex<()>,
@@ -143,7 +144,7 @@ impl CompletionQueue {
             reserved: 0,
         };
         let made = context.provider().create_cq(context, request);
-        let (response, ring) = made.inspect_err(|_| CQS.remove(token))?;
+        let (response, ring, arming) = made.inspect_err(|_| CQS.remove(token))?;
         let acks = Arc::default();
         CQS.set(token, &acks);
         let inner = Inner {
@@ -152,6 +153,7 @@ impl CompletionQueue {
             capacity: response.cqe,
             channel: channel.cloned(),
             ring: Mutex::new(ring),
+            arming,
             sleeper: Mutex::new(()),
             acks,
         };
@@ -188,27 +190,32 @@ impl CompletionQueue {
     /// is out of order.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
-        self.context()
-            .file()
-            .check_process()
-            .map_err(|refused| refused.during("poll", self.inner.subject()))?;
+        self.check_process("poll")?;
         let mut ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.poll(into).map_err(|what| Error::malformed("poll", self.inner.subject(), what))
+    }
+
+    #[inline]
+    fn check_process(&self, operation: &'static str) -> Result<()> {
+        let checked = self.context().file().check_process();
+        checked.map_err(|refused| refused.during(operation, self.inner.subject()))
     }
 
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
     /// the next one comes that its sender marked as solicited, or that failed.
     ///
-    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`. Completions that are on the queue already raise no event:
-    /// poll again after arming, before sleeping.
+    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`; on siw no system call, and any completion raises the event:
+    /// its kernel does not look whether a received message was marked. Completions that are on the
+    /// queue already raise no event: poll again after arming, before sleeping.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
-        let ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.request_notify(self.context(), self.inner.object.handle(), solicited_only)
+        self.check_process("arm")?;
+        let (context, handle) = (self.context(), self.inner.object.handle());
+        self.inner.arming.request_notify(context, handle, solicited_only)
     }
 
     /// Takes completions off the queue into `into`, and sleeps while there are none.

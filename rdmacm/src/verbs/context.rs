@@ -51,8 +51,8 @@ static SHARED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 impl Context {
     /// Opens a device.
     ///
-    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe; on
-    /// another driver's device they are [`ErrorKind::Unsupported`].
+    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe and
+    /// siw; on another driver's device they are [`ErrorKind::Unsupported`].
     ///
     /// # Errors
     ///

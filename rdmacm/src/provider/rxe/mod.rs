@@ -11,21 +11,21 @@
 
 mod queue;
 
-use nix::errno::Errno;
 use verbs_abi::rxe::{
     rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_recv_wqe, rxe_send_wqe,
     rxe_send_wr_rdma, rxe_send_wr_ud,
 };
 use verbs_abi::{
-    AlignedU64, ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
     ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_destroy_ah,
-    ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_post_send, ib_uverbs_req_notify_cq,
-    ib_uverbs_send_wr, ib_uverbs_wr_opcode,
+    ib_uverbs_req_notify_cq, ib_uverbs_wr_opcode,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::queue::Queue;
 use super::PostError;
+use super::kernel::{discard_cq, discard_qp, doorbell};
+use super::request::{count, inline, total};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{
     Completion, Context, Payload, QpState, ReceiveRequest, SendOperation, SendRequest, Sge,
@@ -35,20 +35,11 @@ pub(super) fn create_cq(
     context: &Context,
     request: ib_uverbs_create_cq,
 ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
-    const WHAT: &str = "a completion queue";
     let (response, driver): (_, rxe_create_cq_resp) =
-        context.driver_command("create", WHAT, request, &())?;
+        context.driver_command("create", "a completion queue", request, &())?;
     match Queue::map(context.file(), &driver.mi, size_of::<Completion>()) {
         Ok(queue) => Ok((response, CompletionRing { queue })),
-        Err(errno) => {
-            let request = ib_uverbs_destroy_cq {
-                response: AlignedU64::default(),
-                cq_handle: response.cq_handle,
-                reserved: 0,
-            };
-            let _ = context.file().command(request);
-            Err(unmappable(WHAT, errno))
-        }
+        Err(errno) => Err(discard_cq(context, response.cq_handle, errno)),
     }
 }
 
@@ -73,9 +64,8 @@ pub(super) fn create_qp(
     context: &Context,
     request: ib_uverbs_create_qp,
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
-    const WHAT: &str = "a queue pair";
     let (response, driver): (_, rxe_create_qp_resp) =
-        context.driver_command("create", WHAT, request, &())?;
+        context.driver_command("create", "a queue pair", request, &())?;
     let pieces = |count: u32| (count as usize).saturating_mul(size_of::<Sge>());
     let sent = pieces(response.max_send_sge).max(response.max_inline_data as usize);
     let send_element = SEND_PAYLOAD.saturating_add(sent);
@@ -84,15 +74,7 @@ pub(super) fn create_qp(
         .and_then(|send| Ok((send, Queue::map(context.file(), &driver.rq_mi, receive_element)?)));
     let (send, receive) = match rings {
         Ok(rings) => rings,
-        Err(errno) => {
-            let request = ib_uverbs_destroy_qp {
-                response: AlignedU64::default(),
-                qp_handle: response.qp_handle,
-                reserved: 0,
-            };
-            let _ = context.file().command(request);
-            return Err(unmappable(WHAT, errno));
-        }
+        Err(errno) => return Err(discard_qp(context, response.qp_handle, errno)),
     };
     let send = SendRing {
         queue: send,
@@ -101,10 +83,6 @@ pub(super) fn create_qp(
     };
     let receive = ReceiveRing { queue: receive, max_sge: response.max_recv_sge };
     Ok((response, send, receive))
-}
-
-fn unmappable(what: &'static str, errno: Errno) -> Error {
-    Error::os("map the ring of", what, errno)
 }
 
 /// Arms a completion queue. `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
@@ -177,16 +155,7 @@ impl SendRing {
             Payload::Inline(bytes) => slot.write(SEND_PAYLOAD, bytes),
         }
         slot.pass_on();
-        let doorbell = ib_uverbs_post_send {
-            response: AlignedU64::default(),
-            qp_handle: handle,
-            wr_count: 0,
-            sge_count: 0,
-            // The kernel refuses less, even where there are none.
-            wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
-        };
-        context.file().command(doorbell).map_err(PostError::Refused)?;
-        Ok(())
+        doorbell(context, handle).map_err(PostError::Refused)
     }
 
     /// The element of `request`, less its payload. What only the kernel uses is zero, as it expects
@@ -196,19 +165,8 @@ impl SendRing {
         let (length, pieces) = match request.payload {
             Payload::Gather(pieces) => (total(pieces)?, count(pieces, self.max_sge)?),
             Payload::Inline(bytes) => {
-                if matches!(request.operation, SendOperation::Read { .. }) {
-                    return Err(PostError::Invalid("a read needs registered memory".into()));
-                }
                 flags |= ib_send_flags::IB_SEND_INLINE;
-                match u32::try_from(bytes.len()) {
-                    Ok(length) if length <= self.max_inline => (length, 0),
-                    _ => {
-                        let most = self.max_inline;
-                        let given = bytes.len();
-                        let reason = format!("{given} bytes inline where {most} are the most");
-                        return Err(PostError::Invalid(reason.into()));
-                    }
-                }
+                (inline(bytes, request, self.max_inline)?, 0)
             }
         };
         let mut element = rxe_send_wqe::new_zeroed();
@@ -288,23 +246,5 @@ impl ReceiveRing {
         slot.write(RECEIVE_PAYLOAD, request.scatter.as_bytes());
         slot.pass_on();
         Ok(())
-    }
-}
-
-/// The length of all pieces together.
-fn total(pieces: &[Sge]) -> Result<u32, PostError> {
-    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
-    u32::try_from(sum).map_err(|_| PostError::Invalid(format!("a message of {sum} bytes").into()))
-}
-
-/// The number of pieces, if the queue takes as many.
-fn count(pieces: &[Sge], most: u32) -> Result<u32, PostError> {
-    match u32::try_from(pieces.len()) {
-        Ok(count) if count <= most => Ok(count),
-        _ => {
-            let given = pieces.len();
-            let reason = format!("{given} pieces of memory where {most} are the most");
-            Err(PostError::Invalid(reason.into()))
-        }
     }
 }

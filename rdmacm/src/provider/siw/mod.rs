@@ -1,14 +1,44 @@
-//! Software iWARP: the driver's parts of the control path. Its rings are not spoken yet.
+//! Software iWARP.
 //!
-//! (`drivers/infiniband/sw/siw`, uapi `siw-abi.h`.)
+//! Each queue is a [ring](queue) that the create command's response tells where to map. A send
+//! needs a command as a doorbell where the kernel may have gone to sleep before it; receives,
+//! polling and arming need none. (`drivers/infiniband/sw/siw`, uapi `siw-abi.h`.)
+//!
+//! The kernel copies an element before it looks at what it says, and refuses it then: an element
+//! that it refuses stays where it is, and nothing behind it is ever done. So all that it could
+//! refuse is refused here.
+//!
+//! # Safety
+//!
+//! See [`provider`](super). Unsafe are only the posts, which give memory to the device.
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+mod queue;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use verbs_abi::siw::{siw_ureq_reg_mr, siw_uresp_reg_mr};
-use verbs_abi::{ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
+use nix::errno::Errno;
+use verbs_abi::siw::{
+    SIW_MAX_INLINE, SIW_MAX_SGE, siw_cqe, siw_opcode, siw_rqe, siw_sge, siw_sqe, siw_ureq_reg_mr,
+    siw_uresp_create_cq, siw_uresp_create_qp, siw_uresp_reg_mr, siw_wc_status, siw_wqe_flags,
+};
+use verbs_abi::{
+    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
+    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_wc,
+};
+use zerocopy::IntoBytes;
 
+pub(crate) use self::queue::Arming;
+use self::queue::Ring;
+use super::PostError;
+use super::kernel::{discard_cq, discard_qp, doorbell};
+use super::request::{count, inline, total};
 use crate::error::Result;
-use crate::verbs::Context;
+use crate::sys::command::Refused;
+use crate::verbs::{
+    Completion, Context, Payload, QpState, ReceiveRequest, SendFlags, SendOperation, SendRequest,
+    Sge, WcOpcode, WcStatus,
+};
 
 /// The low byte of the next steering tag: the program's to choose, and different each time so that a
 /// key of a region that is gone is not likely to fit the next one.
@@ -26,4 +56,293 @@ pub(super) fn register_memory(
     let (response, _): (_, siw_uresp_reg_mr) =
         context.driver_command("register", &what, request, &driver_request)?;
     Ok(response)
+}
+
+// The header has a key that stands for none. A response never holds it for that reason: it is an
+// offset like any other, and the one of the 145th page that a context maps.
+
+pub(super) fn create_cq(
+    context: &Context,
+    request: ib_uverbs_create_cq,
+) -> Result<(ib_uverbs_create_cq_resp, CompletionRing, Arming)> {
+    let (response, driver): (_, siw_uresp_create_cq) =
+        context.driver_command("create", "a completion queue", request, &())?;
+    let ring = Ring::of_completions(context.file(), driver.cq_key.get(), driver.num_cqe);
+    match ring.and_then(|ring| Ok((ring.arming().ok_or(Errno::EPROTO)?, ring))) {
+        Ok((arming, ring)) => Ok((response, CompletionRing { ring }, arming)),
+        Err(errno) => Err(discard_cq(context, response.cq_handle, errno)),
+    }
+}
+
+pub(super) fn create_qp(
+    context: &Context,
+    request: ib_uverbs_create_qp,
+) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
+    let signal_all = request.sq_sig_all != 0;
+    let (mut response, driver): (ib_uverbs_create_qp_resp, siw_uresp_create_qp) =
+        context.driver_command("create", "a queue pair", request, &())?;
+    let file = context.file();
+    let rings = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe).and_then(|send| {
+        // Without receives there is no ring, and the key is another object's.
+        let map = || Ring::of_work(file, driver.rq_key.get(), driver.num_rqe);
+        let receive = (driver.num_rqe > 0).then(map).transpose()?;
+        Ok((send, receive))
+    });
+    let (send, receive) = match rings {
+        Ok(rings) => rings,
+        Err(errno) => return Err(discard_qp(context, response.qp_handle, errno)),
+    };
+    // The kernel answers what was asked for, and means these.
+    response.max_send_wr = driver.num_sqe;
+    response.max_recv_wr = driver.num_rqe;
+    let max_sge = u32::try_from(SIW_MAX_SGE).expect("6 fits");
+    let send = SendRing {
+        ring: send,
+        max_sge: response.max_send_sge.min(max_sge),
+        max_inline: response.max_inline_data,
+        signal_all,
+        connected: false,
+        owes_doorbell: false,
+    };
+    let receive = ReceiveRing { ring: receive, max_sge: response.max_recv_sge.min(max_sge) };
+    Ok((response, send, receive))
+}
+
+/// The consumer's end of a completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionRing {
+    ring: Ring<siw_cqe>,
+}
+
+impl CompletionRing {
+    #[inline]
+    pub(super) fn poll(&mut self, into: &mut [Completion]) -> usize {
+        let mut count = 0;
+        for completion in into {
+            let Some(element) = self.ring.take() else { break };
+            *completion = Completion(translated(&element));
+            count += 1;
+        }
+        count
+    }
+}
+
+/// A completion as the other drivers have it. siw says nothing of keys that a peer invalidated to
+/// programs, and has no immediate data.
+fn translated(element: &siw_cqe) -> ib_uverbs_wc {
+    let opcode = match element.opcode {
+        siw_opcode::SIW_OP_WRITE => WcOpcode::IB_UVERBS_WC_RDMA_WRITE,
+        siw_opcode::SIW_OP_READ | siw_opcode::SIW_OP_READ_LOCAL_INV => {
+            WcOpcode::IB_UVERBS_WC_RDMA_READ
+        }
+        siw_opcode::SIW_OP_SEND
+        | siw_opcode::SIW_OP_SEND_WITH_IMM
+        | siw_opcode::SIW_OP_SEND_REMOTE_INV => WcOpcode::IB_UVERBS_WC_SEND,
+        siw_opcode::SIW_OP_RECEIVE => WcOpcode::IB_WC_RECV,
+        // Not posted here. The status says that something is wrong.
+        _ => WcOpcode(u32::MAX),
+    };
+    let status = match element.status {
+        _ if opcode == WcOpcode(u32::MAX) => WcStatus::IB_WC_GENERAL_ERR,
+        siw_wc_status::SIW_WC_SUCCESS => WcStatus::IB_WC_SUCCESS,
+        siw_wc_status::SIW_WC_LOC_LEN_ERR => WcStatus::IB_WC_LOC_LEN_ERR,
+        siw_wc_status::SIW_WC_LOC_PROT_ERR => WcStatus::IB_WC_LOC_PROT_ERR,
+        siw_wc_status::SIW_WC_LOC_QP_OP_ERR => WcStatus::IB_WC_LOC_QP_OP_ERR,
+        siw_wc_status::SIW_WC_WR_FLUSH_ERR => WcStatus::IB_WC_WR_FLUSH_ERR,
+        siw_wc_status::SIW_WC_BAD_RESP_ERR => WcStatus::IB_WC_BAD_RESP_ERR,
+        siw_wc_status::SIW_WC_LOC_ACCESS_ERR => WcStatus::IB_WC_LOC_ACCESS_ERR,
+        siw_wc_status::SIW_WC_REM_ACCESS_ERR => WcStatus::IB_WC_REM_ACCESS_ERR,
+        siw_wc_status::SIW_WC_REM_INV_REQ_ERR => WcStatus::IB_WC_REM_INV_REQ_ERR,
+        _ => WcStatus::IB_WC_GENERAL_ERR,
+    };
+    ib_uverbs_wc {
+        wr_id: element.id,
+        status,
+        opcode,
+        byte_len: element.bytes,
+
+        // Numbers have 32 bits.
+        qp_num: u32::try_from(element.qp_id.get()).unwrap_or(u32::MAX),
+        ..ib_uverbs_wc::default()
+    }
+}
+
+/// The producer's end of a send queue.
+#[derive(Debug)]
+pub(crate) struct SendRing {
+    ring: Ring<siw_sqe>,
+    max_sge: u32,
+    max_inline: u32,
+    /// The kernel leaves it to the poster to mark every request.
+    signal_all: bool,
+    /// The kernel has brought the queue pair to RTS, which only it knows of.
+    connected: bool,
+    /// A doorbell failed: the kernel may not know of the element put last.
+    owes_doorbell: bool,
+}
+
+/// Where inline bytes stand in an element.
+const INLINE: usize = std::mem::offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
+const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
+
+impl SendRing {
+    /// Posts a request, and rings where the kernel may be asleep: POST_SEND without requests.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
+    #[inline]
+    pub(super) unsafe fn post(
+        &mut self,
+        context: &Context,
+        handle: u32,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        check_state(state)?;
+        let element = self.element(request)?;
+        if !self.connected {
+            // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
+            // none, a doorbell does nothing.
+            match doorbell(context, handle) {
+                Ok(()) => self.connected = true,
+                Err(Refused::Os(Errno::ENOTCONN)) => {
+                    let reason = "the queue pair is not connected, and sends need IB_QPS_RTS";
+                    return Err(PostError::Invalid(reason.into()));
+                }
+                Err(refused) => return Err(PostError::Refused(refused)),
+            }
+        }
+        if !self.ring.has_room() {
+            return Err(PostError::Full(self.ring.capacity()));
+        }
+        self.ring.put(&element);
+        if !self.owes_doorbell && !self.ring.must_be_told() {
+            return Ok(());
+        }
+        let rung = doorbell(context, handle);
+        self.owes_doorbell = rung.is_err();
+        match rung {
+            Ok(()) => Ok(()),
+            // The connection is on its way down, and the kernel flushes when it is there.
+            Err(Refused::Os(Errno::ENOTCONN)) => Ok(()),
+            Err(Refused::Os(Errno::EINVAL)) => {
+                self.ring.take_back();
+                self.owes_doorbell = false;
+                let reason = "siw refuses it: reads need an initiator depth of the connection";
+                Err(PostError::Invalid(reason.into()))
+            }
+            Err(refused) => Err(PostError::Refused(refused)),
+        }
+    }
+
+    /// The element of `request`.
+    fn element(&self, request: &SendRequest<'_>) -> Result<siw_sqe, PostError> {
+        let (opcode, raddr, rkey) = match request.operation {
+            SendOperation::Send => (siw_opcode::SIW_OP_SEND, 0, 0),
+            SendOperation::Write { remote_addr, rkey } => {
+                (siw_opcode::SIW_OP_WRITE, remote_addr, rkey)
+            }
+            SendOperation::Read { remote_addr, rkey } => {
+                (siw_opcode::SIW_OP_READ, remote_addr, rkey)
+            }
+            SendOperation::SendTo { .. } => {
+                return Err(PostError::Invalid("siw has no datagrams".into()));
+            }
+        };
+        let is_read = opcode == siw_opcode::SIW_OP_READ;
+        let mut flags = siw_wqe_flags::empty();
+        flags.set(
+            siw_wqe_flags::SIW_WQE_SIGNALLED,
+            self.signal_all || request.flags.contains(SendFlags::SIGNALED),
+        );
+        flags.set(siw_wqe_flags::SIW_WQE_SOLICITED, request.flags.contains(SendFlags::SOLICITED));
+        if request.flags.contains(SendFlags::FENCE) {
+            if is_read {
+                return Err(PostError::Invalid("siw cannot fence a read".into()));
+            }
+            flags |= siw_wqe_flags::SIW_WQE_READ_FENCE;
+        }
+        let mut element = siw_sqe {
+            id: request.wr_id.into(),
+            opcode,
+            rkey,
+            raddr: raddr.into(),
+            ..siw_sqe::default()
+        };
+        match request.payload {
+            Payload::Gather(pieces) => {
+                let most = if is_read { self.max_sge.min(1) } else { self.max_sge };
+                element.num_sge = gathered(pieces, most, &mut element.sge)?;
+            }
+            Payload::Inline(bytes) => {
+                element.sge[0].length = inline(bytes, request, self.max_inline)?;
+                element.num_sge = 1;
+                flags |= siw_wqe_flags::SIW_WQE_INLINE;
+                element.as_mut_bytes()[INLINE..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        element.flags = flags;
+        Ok(element)
+    }
+}
+
+/// The producer's end of a receive queue; without a ring where it is to hold nothing.
+#[derive(Debug)]
+pub(crate) struct ReceiveRing {
+    ring: Option<Ring<siw_rqe>>,
+    max_sge: u32,
+}
+
+impl ReceiveRing {
+    /// Posts a request. The kernel looks when a message comes.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
+    #[inline]
+    pub(super) unsafe fn post(
+        &mut self,
+        state: QpState,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        check_state(state)?;
+        let mut element = siw_rqe { id: request.wr_id.into(), ..siw_rqe::default() };
+        element.num_sge = gathered(request.scatter, self.max_sge, &mut element.sge)?;
+        let Some(ring) = &mut self.ring else { return Err(PostError::Full(0)) };
+        if !ring.has_room() {
+            return Err(PostError::Full(ring.capacity()));
+        }
+        ring.put(&element);
+        Ok(())
+    }
+}
+
+/// Refuses what would never complete: the kernel flushes once, when the queue pair goes to error.
+fn check_state(state: QpState) -> Result<(), PostError> {
+    let reason = match state {
+        QpState::IB_QPS_RESET => "needs IB_QPS_INIT",
+        QpState::IB_QPS_INIT | QpState::IB_QPS_RTR | QpState::IB_QPS_RTS => return Ok(()),
+        _ => "siw completes nothing that is posted after the end of the connection",
+    };
+    Err(PostError::Invalid(format!("the queue pair is in {state}: {reason}").into()))
+}
+
+/// Copies the pieces of memory into an element; their number.
+///
+/// Without the empty ones: the kernel does not look up their keys, and crashes over that when it
+/// comes to them.
+fn gathered(pieces: &[Sge], most: u32, into: &mut [siw_sge; SIW_MAX_SGE]) -> Result<u8, PostError> {
+    count(pieces, most)?;
+    // The kernel adds them up in a signed word.
+    if total(pieces)? > i32::MAX.unsigned_abs() {
+        return Err(PostError::Invalid("a message of 2 GiB or more".into()));
+    }
+    let mut number = 0;
+    let filled = pieces.iter().filter(|piece| piece.length > 0);
+    for (into, piece) in into.iter_mut().zip(filled) {
+        *into = siw_sge { laddr: piece.addr, length: piece.length, lkey: piece.lkey };
+        number += 1;
+    }
+    Ok(number)
 }

@@ -1,0 +1,37 @@
+//! What the drivers check of a work request before they store it.
+
+use super::PostError;
+use crate::verbs::{SendOperation, SendRequest, Sge};
+
+/// The length of all pieces together.
+pub(super) fn total(pieces: &[Sge]) -> Result<u32, PostError> {
+    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    u32::try_from(sum).map_err(|_| PostError::Invalid(format!("a message of {sum} bytes").into()))
+}
+
+/// The number of pieces, if the queue takes as many.
+pub(super) fn count(pieces: &[Sge], most: u32) -> Result<u32, PostError> {
+    match u32::try_from(pieces.len()) {
+        Ok(count) if count <= most => Ok(count),
+        _ => {
+            let given = pieces.len();
+            let reason = format!("{given} pieces of memory where {most} are the most");
+            Err(PostError::Invalid(reason.into()))
+        }
+    }
+}
+
+/// The number of bytes that `request` carries in itself, if it may and the queue takes as many.
+pub(super) fn inline(bytes: &[u8], request: &SendRequest<'_>, most: u32) -> Result<u32, PostError> {
+    if matches!(request.operation, SendOperation::Read { .. }) {
+        return Err(PostError::Invalid("a read needs registered memory".into()));
+    }
+    match u32::try_from(bytes.len()) {
+        Ok(length) if length <= most => Ok(length),
+        _ => {
+            let given = bytes.len();
+            let reason = format!("{given} bytes inline where {most} are the most");
+            Err(PostError::Invalid(reason.into()))
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A ring of the siw driver: an array of elements, shared with the kernel.
+//!
+//! There are no indices: each side counts for itself, and the flag VALID in an element says whose
+//! it is. The one who fills elements stores it last; the other one clears it.
+//!
+//! # Safety
+//!
+//! Flags are always accessed as atomics. The rest of an element is copied as bytes, by raw pointer,
+//! while the flag says that it is ours. A kernel that breaks the protocol makes the copy a garbled
+//! one and nothing worse: no reference is made, and any bytes are valid. Places come from counters
+//! of our own.
+#![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
+
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
+
+use nix::errno::Errno;
+use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::UverbsFile;
+
+/// Where the flags stand in every element.
+const FLAGS: usize = 8;
+const _: () = assert!(
+    offset_of!(siw_sqe, flags) == FLAGS
+        && offset_of!(siw_rqe, flags) == FLAGS
+        && offset_of!(siw_cqe, flags) == FLAGS
+);
+
+const VALID: u16 = siw_wqe_flags::SIW_WQE_VALID.bits();
+
+/// A ring of elements `E`, mapped, and our place in it.
+#[derive(Debug)]
+pub(super) struct Ring<E> {
+    mapping: Arc<Mapping>,
+    /// One less than the number of elements, which is a power of two; checked against the
+    /// mapping's length.
+    mask: u32,
+    /// Elements that were filled, or emptied, on this side: modulo their number the next one.
+    count: u32,
+    elements: PhantomData<fn() -> E>,
+}
+
+impl<E> Ring<E> {
+    /// Maps the ring of `elements` that the driver has under `key`, with what stands behind them.
+    fn map(file: &UverbsFile, key: u64, elements: u32, behind: usize) -> Result<Self, Errno> {
+        let length = (elements as usize).checked_mul(size_of::<E>()).ok_or(Errno::EOVERFLOW)?;
+        let length = length.checked_add(behind).ok_or(Errno::EOVERFLOW)?;
+        let mapping = Mapping::shared(file, key, length)?;
+        Self::over(mapping, elements).ok_or(Errno::EPROTO)
+    }
+
+    /// The ring of `elements` in `mapping`, if it can be one.
+    fn over(mapping: Mapping, elements: u32) -> Option<Self> {
+        let length = (elements as usize).checked_mul(size_of::<E>())?;
+        if !elements.is_power_of_two() || length > mapping.len() {
+            return None;
+        }
+        let (mapping, mask) = (Arc::new(mapping), elements - 1);
+        Some(Self { mapping, mask, count: 0, elements: PhantomData })
+    }
+
+    /// The first byte of the element that is the `count`th in the course of time.
+    #[inline]
+    fn element(&self, count: u32) -> NonNull<u8> {
+        let offset = (count & self.mask) as usize * size_of::<E>();
+        // SAFETY: `over` has checked that all of the elements up to `mask` are within the mapping.
+        unsafe { self.mapping.start().add(offset) }
+    }
+
+    /// How many elements there are.
+    pub(super) fn capacity(&self) -> u32 {
+        self.mask + 1
+    }
+}
+
+/// An element of a work queue, which begins with an identifier and flags of 16 bits.
+pub(super) trait Work: IntoBytes + zerocopy::Immutable {
+    /// Its flags.
+    fn flags(&self) -> siw_wqe_flags;
+}
+
+impl Work for siw_sqe {
+    fn flags(&self) -> siw_wqe_flags {
+        self.flags
+    }
+}
+
+impl Work for siw_rqe {
+    fn flags(&self) -> siw_wqe_flags {
+        self.flags
+    }
+}
+
+impl<E: Work> Ring<E> {
+    /// Maps a work queue.
+    pub(super) fn of_work(file: &UverbsFile, key: u64, elements: u32) -> Result<Self, Errno> {
+        Self::map(file, key, elements, 0)
+    }
+
+    #[inline]
+    fn flags(&self, count: u32) -> &AtomicU16 {
+        let _: () = const { assert!(size_of::<E>() % 8 == 0 && FLAGS + 2 <= size_of::<E>()) };
+        // SAFETY: the flags are within the element, which has more than 10 bytes.
+        let flags = unsafe { self.element(count).add(FLAGS) };
+        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page, and elements and their flags at multiples of 8, so they are
+        // aligned; and they are accessed only as an atomic on this side, the other being the
+        // kernel's.
+        unsafe { AtomicU16::from_ptr(flags.cast().as_ptr()) }
+    }
+
+    #[inline]
+    fn is_valid(&self, count: u32) -> bool {
+        self.flags(count).load(Ordering::Acquire) & VALID != 0
+    }
+
+    /// Whether the next element is ours to fill.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        !self.is_valid(self.count)
+    }
+
+    /// Fills the next element, which is [ours](Self::has_room), and hands it over.
+    #[inline]
+    pub(super) fn put(&mut self, element: &E) {
+        let (before, behind) = element.as_bytes().split_at(FLAGS);
+        let behind = &behind[size_of::<u16>()..];
+        let into = self.element(self.count);
+        // SAFETY: `before` is valid for reads by being a slice; `into` is valid for writes of as
+        // many bytes, which are within the element; bytes have no alignment; the two do not
+        // overlap, as no slice of ours is made of a mapping.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(before).cast(), before.len()) };
+        // SAFETY: what is behind the flags begins within the element.
+        let into = unsafe { into.add(FLAGS + size_of::<u16>()) };
+        // SAFETY: as above: `behind` ends where the element does.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(behind).cast(), behind.len()) };
+        let flags = element.flags() | siw_wqe_flags::SIW_WQE_VALID;
+        self.flags(self.count).store(flags.bits(), Ordering::Release);
+        self.count = self.count.wrapping_add(1);
+    }
+
+    /// Whether the kernel may not look at the element that was put last, unless it is told: it has
+    /// taken the one before, or there is none.
+    ///
+    /// While it has not, it looks at the next one once it has.
+    #[inline]
+    pub(super) fn must_be_told(&self) -> bool {
+        // The kernel clears the flag of the one and then looks at the other: either it sees what
+        // was stored there, or we see what it has cleared.
+        fence(Ordering::SeqCst);
+        self.mask == 0 || !self.is_valid(self.count.wrapping_sub(2))
+    }
+
+    /// Takes back the element that was put last, which the kernel has refused to take.
+    pub(super) fn take_back(&mut self) {
+        self.count = self.count.wrapping_sub(1);
+        self.flags(self.count).store(0, Ordering::Release);
+    }
+}
+
+impl Ring<siw_cqe> {
+    /// Maps a completion queue.
+    pub(super) fn of_completions(
+        file: &UverbsFile,
+        key: u64,
+        elements: u32,
+    ) -> Result<Self, Errno> {
+        Self::map(file, key, elements, size_of::<siw_cq_ctrl>())
+    }
+
+    #[inline]
+    fn flags(&self, count: u32) -> &AtomicU8 {
+        // SAFETY: the flags are within the element.
+        let flags = unsafe { self.element(count).add(FLAGS) };
+        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
+        // a byte has no alignment; and they are accessed only as an atomic on this side, the
+        // other being the kernel's.
+        unsafe { AtomicU8::from_ptr(flags.as_ptr()) }
+    }
+
+    /// Takes the next completion, if there is one.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<siw_cqe> {
+        let flags = self.flags(self.count);
+        if u16::from(flags.load(Ordering::Acquire)) & VALID == 0 {
+            return None;
+        }
+        let mut bytes = [0; size_of::<siw_cqe>()];
+        let from = self.element(self.count);
+        // SAFETY: `from` is valid for reads of an element, which is what `bytes` has room for;
+        // `bytes` is valid for writes by being an array; bytes have no alignment; the two do not
+        // overlap, as no array of ours is made of a mapping.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
+        flags.store(0, Ordering::Release);
+        self.count = self.count.wrapping_add(1);
+        Some(siw_cqe::read_from_bytes(&bytes).expect("as many bytes as it has"))
+    }
+
+    /// What arms the queue, if there is room for it behind the elements.
+    pub(super) fn arming(&self) -> Option<Arming> {
+        let offset = (self.mask as usize + 1).checked_mul(size_of::<siw_cqe>())?;
+        let end = offset.checked_add(size_of::<siw_cq_ctrl>())?;
+        let mapping = Arc::clone(&self.mapping);
+        (end <= mapping.len()).then_some(Arming { mapping, offset })
+    }
+}
+
+/// The word that arms a completion queue.
+#[derive(Debug)]
+pub(crate) struct Arming {
+    mapping: Arc<Mapping>,
+    /// Checked to be within the mapping.
+    offset: usize,
+}
+
+impl Arming {
+    #[inline]
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: `Ring::arming` has checked that the word is within the mapping.
+        let flags = unsafe { self.mapping.start().add(self.offset) };
+        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page and the word is behind elements of 32 bytes, so it is aligned;
+        // and it is accessed only as an atomic on this side, the other being the kernel's.
+        unsafe { AtomicU32::from_ptr(flags.cast().as_ptr()) }
+    }
+
+    /// Arms the queue: the kernel clears the word with the event.
+    pub(crate) fn arm(&self) {
+        // The kernel looks for SOLICITED at the completions of sends only, by the flag of the send:
+        // a queue that was armed for solicited messages would never wake anybody.
+        let any =
+            siw_notify_flags::SIW_NOTIFY_SOLICITED | siw_notify_flags::SIW_NOTIFY_NEXT_COMPLETION;
+        self.flags().store(any.bits(), Ordering::Relaxed);
+        // The kernel stores a completion and then looks at the word: either it sees the word, or
+        // the poll that follows sees the completion.
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs_abi::AlignedU64;
+
+    use super::*;
+
+    fn ring<E>(elements: u32, length: usize) -> Option<Ring<E>> {
+        Ring::over(Mapping::private(length).expect("memory"), elements)
+    }
+
+    fn sends(elements: u32) -> Ring<siw_sqe> {
+        ring(elements, elements as usize * size_of::<siw_sqe>()).expect("a good ring")
+    }
+
+    fn send(id: u64) -> siw_sqe {
+        siw_sqe { id: id.into(), rkey: 7, raddr: AlignedU64::new(u64::MAX), ..siw_sqe::default() }
+    }
+
+    /// What the kernel does with an element: reads it, and clears its flags.
+    fn taken(ring: &Ring<siw_sqe>, count: u32) -> siw_sqe {
+        let mut bytes = [0; size_of::<siw_sqe>()];
+        let from = ring.element(count);
+        // SAFETY: an element has as many bytes, and nobody writes to it meanwhile.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
+        ring.flags(count).store(0, Ordering::Release);
+        siw_sqe::read_from_bytes(&bytes).expect("as many bytes as it has")
+    }
+
+    /// What the kernel does with a completion.
+    fn complete(ring: &Ring<siw_cqe>, count: u32, completion: &siw_cqe) {
+        let into = ring.element(count);
+        let bytes = completion.as_bytes();
+        // SAFETY: an element has as many bytes, and nobody reads it meanwhile.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    #[test]
+    fn holds_as_many_as_it_has_and_keeps_their_order() {
+        for elements in [1, 4] {
+            let mut ring = sends(elements);
+            assert_eq!(ring.capacity(), elements);
+            let mut count = u32::MAX - 5;
+            ring.count = count;
+            for round in 0..10 {
+                for place in 0..elements {
+                    assert!(ring.has_room());
+                    ring.put(&send(u64::from(round * elements + place)));
+                }
+                assert!(!ring.has_room(), "full");
+                for place in 0..elements {
+                    let mut due = send(u64::from(round * elements + place));
+                    due.flags = siw_wqe_flags::SIW_WQE_VALID;
+                    assert_eq!(taken(&ring, count), due);
+                    count = count.wrapping_add(1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_told_unless_it_has_not_come_to_the_one_before() {
+        let mut ring = sends(4);
+        ring.put(&send(0));
+        assert!(ring.must_be_told(), "the first");
+        ring.put(&send(1));
+        assert!(!ring.must_be_told(), "it has yet to take the first");
+        taken(&ring, 0);
+        assert!(ring.must_be_told(), "it took the first and may have looked before the second");
+        let mut one = sends(1);
+        one.put(&send(0));
+        assert!(one.must_be_told(), "none is before the only one");
+    }
+
+    #[test]
+    fn what_was_taken_back_is_not_there() {
+        let mut ring = sends(2);
+        ring.put(&send(0));
+        ring.put(&send(1));
+        ring.take_back();
+        assert!(ring.has_room());
+        ring.put(&send(2));
+        taken(&ring, 0);
+        assert_eq!(taken(&ring, 1).id.get(), 2);
+    }
+
+    #[test]
+    fn completions_are_taken_once_and_whatever_they_say() {
+        let elements = 4;
+        let length = 4 * size_of::<siw_cqe>() + size_of::<siw_cq_ctrl>();
+        let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
+        assert!(ring.take().is_none());
+        for count in 0..10 {
+            let completion =
+                siw_cqe { id: u64::from(count).into(), flags: 0xff, ..Default::default() };
+            complete(&ring, count, &completion);
+            assert_eq!(ring.take(), Some(completion));
+            assert!(ring.take().is_none());
+        }
+        let arming = ring.arming().expect("there is room");
+        arming.arm();
+        assert_eq!(arming.flags().load(Ordering::Relaxed), 3);
+        assert!(ring.take().is_none(), "the word is behind the elements");
+    }
+
+    #[test]
+    fn a_number_of_elements_that_cannot_be_is_refused() {
+        for elements in [0, 3, u32::MAX, 1 << 31] {
+            assert!(ring::<siw_rqe>(elements, 4096).is_none(), "{elements}");
+        }
+        assert!(ring::<siw_rqe>(4, 4 * size_of::<siw_rqe>() - 1).is_none(), "too short");
+        let bare: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
+        assert!(bare.arming().is_none(), "no room behind the elements");
+    }
+}

@@ -1,0 +1,458 @@
+//! Software iWARP, where it differs from software RoCE.
+//!
+//! The side that connected sends first, as iWARP demands. There is no "receiver not ready": a send needs a receive, or
+//! ends the connection. And a write that completed has been sent, but is there for certain only with the message behind it.
+
+use std::net::TcpListener;
+
+use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::device::Resources;
+use rdmacm::verbs::{
+    Completion, CompletionQueue, QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
+    SendOperation, WcOpcode,
+};
+use rdmacm::{Error, ErrorKind};
+
+use crate::bed::{
+    Connection, Side, ask, assert_invalid, channel, device, id, listen, request, resolve, siw,
+};
+use crate::io::Shape;
+use crate::transfer::{LENGTHS, large, pattern, place, prepare, read, send};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+fn connected(shape: Shape) -> Connection {
+    Connection::to(siw(0), shape, &ConnParam::default())
+}
+
+fn with_data(private_data: &[u8]) -> ConnParam {
+    ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
+}
+
+/// How many objects there are on siw0.
+fn objects() -> Resources {
+    device("siw0").resources().expect("count the objects")
+}
+
+/// Sends a message without bytes, behind which everything that was posted before is there.
+fn tell(from: &Side, to: &Side) {
+    to.io.receive_into(100, &[]).expect("post a receive");
+    from.io.post_parts(101, SendOperation::Send, &[], SIGNALED).expect("post a send");
+    to.io.done(100);
+    from.io.done(101);
+}
+
+fn write(from: &mut Side, to: &mut Side, length: usize) {
+    let bytes = prepare(from, to, length);
+    let there = to.io.written_at(place(length).start as u64);
+    from.io.post(9, there, place(length), SIGNALED).expect("post a write");
+    assert_eq!(from.io.done(9).opcode(), WcOpcode::IB_UVERBS_WC_RDMA_WRITE);
+    tell(from, to);
+    crate::transfer::check(to, &bytes);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn messages_of_every_length() {
+    for movement in [send, write, read] {
+        let mut connection = connected(large());
+        let Connection { client, server, .. } = &mut connection;
+        tell(client, server);
+        for length in LENGTHS {
+            movement(client, server, length);
+            movement(server, client, length);
+        }
+        connection.close();
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn inline_bytes_up_to_the_limit() {
+    let caps = QueuePairCaps { max_inline_data: 80, ..QueuePairCaps::default() };
+    let connection = connected(Shape { caps, ..Shape::default() });
+    let Connection { client, server, .. } = &connection;
+    for length in [0, 1, 16, 17, 79, 80] {
+        let mut bytes = pattern(length, length);
+        server.io.receive(1, 0..100).expect("post a receive");
+        client.io.post_inline(2, SendOperation::Send, &bytes, SIGNALED).expect("post a send");
+        assert_eq!(server.io.done(1).byte_len() as usize, length);
+        client.io.done(2);
+        assert_eq!(server.io.bytes(0..length), bytes);
+        bytes.reverse();
+        let there = server.io.written_at(1000);
+        client.io.post_inline(3, there, &bytes, SIGNALED).expect("post a write");
+        client.io.done(3);
+        tell(client, server);
+        assert_eq!(server.io.bytes(1000..1000 + length), bytes);
+    }
+    let refused = client.io.post_inline(4, SendOperation::Send, &[0; 81], SIGNALED);
+    assert_invalid(&refused.expect_err("too long"), &["queue pair", "81", "80"]);
+    let refused = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
+    assert_invalid(&refused.expect_err("reads are not inline"), &["read"]);
+    // Nothing of the refused ones is in the queue.
+    tell(client, server);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn pieces_are_gathered_and_scattered_in_their_order() {
+    let caps = QueuePairCaps { max_send_sge: 6, max_recv_sge: 6, ..QueuePairCaps::default() };
+    let mut connection = connected(Shape { caps, memory: 8192, ..Shape::default() });
+    let Connection { client, server, .. } = &mut connection;
+    let from = [5000..5001, 100..1400, 4000..4200, 7..7, 3000..3017, 0..1];
+    let to = [6000..6700, 10..11, 4090..4190, 20..517, 7000..7100, 900..1200];
+    let source = pattern(1, 8192);
+    let gathered: Vec<u8> = from.iter().flat_map(|part| source[part.clone()].to_vec()).collect();
+    client.io.fill(0, &source);
+    server.io.receive_into(1, &to).expect("post a receive");
+    client.io.post_parts(2, SendOperation::Send, &from, SIGNALED).expect("post a send");
+    assert_eq!(server.io.done(1).byte_len() as usize, gathered.len());
+    client.io.done(2);
+    let scattered = to.iter().flat_map(|part| server.io.bytes(part.clone())).take(gathered.len());
+    assert!(scattered.collect::<Vec<_>>() == gathered);
+
+    server.io.fill(0, &[0; 8192]);
+    client.io.post_parts(3, server.io.written_at(2000), &from, SIGNALED).expect("post a write");
+    client.io.done(3);
+    tell(client, server);
+    assert!(server.io.bytes(2000..2000 + gathered.len()) == gathered);
+
+    let seven = vec![0..1; 7];
+    let refused = client.io.post_parts(4, SendOperation::Send, &seven, SIGNALED);
+    assert_invalid(&refused.expect_err("too many"), &["7 pieces", "6"]);
+    assert_invalid(&server.io.receive_into(5, &seven).expect_err("too many"), &["7 pieces", "6"]);
+    // A read takes one piece, and no fence.
+    let refused = server.io.post_parts(6, client.io.read_at(0), &to[..2], SIGNALED);
+    assert_invalid(&refused.expect_err("two pieces"), &["2 pieces", "1"]);
+    let fenced = SIGNALED | SendFlags::FENCE;
+    let refused = server.io.post(7, client.io.read_at(0), 0..1, fenced);
+    assert_invalid(&refused.expect_err("a fence"), &["fence", "read"]);
+    server.io.post_parts(8, client.io.read_at(0), &[], SIGNALED).expect("a read of nothing");
+    server.io.done(8);
+    tell(client, server);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_fenced_send_carries_what_the_read_before_it_brought() {
+    let mut connection = connected(Shape::default());
+    let Connection { client, server, .. } = &mut connection;
+    for round in 0..200 {
+        server.io.fill(0, &[round; 1000]);
+        server.io.receive(1, 2000..3000).expect("post a receive");
+        client.io.post(2, server.io.read_at(0), 0..1000, SIGNALED).expect("post a read");
+        let fenced = SIGNALED | SendFlags::FENCE;
+        client.io.post(3, SendOperation::Send, 0..1000, fenced).expect("post a send");
+        client.io.done(2);
+        client.io.done(3);
+        server.io.done(1);
+        assert!(server.io.bytes(2000..3000) == [round; 1000], "round {round}");
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn only_signalled_requests_complete_visibly() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    for wr_id in 1..=64 {
+        let flags = if wr_id % 8 == 0 { SIGNALED } else { SendFlags::empty() };
+        let there = server.io.written_at(0);
+        client.io.post_inline(wr_id, there, &wr_id.to_ne_bytes(), flags).expect("room");
+        if wr_id % 8 == 0 {
+            client.io.done(wr_id);
+            assert!(client.io.polled().is_none());
+        }
+    }
+    connection.close();
+    let connection = connected(Shape { signal_all: true, ..Shape::default() });
+    let there = connection.server.io.written_at(0);
+    for wr_id in 1..=40 {
+        connection.client.io.post_inline(wr_id, there, b"x", SendFlags::empty()).expect("post");
+        connection.client.io.done(wr_id);
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_armed_queue_raises_one_event() {
+    let connection = connected(Shape::default());
+    let (client, server) = (&connection.client, &connection.server);
+    let (events, cq) = (server.io.channel(), server.io.cq());
+    events.set_nonblocking(true).expect("make it non-blocking");
+    let deliver = |wr_id| {
+        server.io.receive_into(wr_id, &[]).expect("post a receive");
+        client.io.post_parts(wr_id, SendOperation::Send, &[], SIGNALED).expect("post a send");
+        client.io.done(wr_id);
+        while server.io.polled().is_none() {
+            std::thread::yield_now();
+        }
+    };
+    let would_block = || {
+        let error = events.get_event().expect_err("no event is there");
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    };
+    // Nobody has armed it.
+    (0..20).for_each(deliver);
+    would_block();
+    // By any completion, once; for solicited ones too, as siw's kernel does not know them.
+    for solicited_only in [false, true] {
+        cq.request_notify(solicited_only).expect("arm");
+        would_block();
+        events.set_nonblocking(false).expect("make it blocking");
+        deliver(20);
+        assert_eq!(events.get_event().expect("an event").token(), cq.token());
+        events.set_nonblocking(true).expect("make it non-blocking");
+        (21..40).for_each(deliver);
+        would_block();
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn many_rounds_around_small_rings() {
+    for requests in [1, 2, 3, 7] {
+        let caps = QueuePairCaps {
+            max_send_wr: requests,
+            max_recv_wr: requests,
+            max_inline_data: 16,
+            ..QueuePairCaps::default()
+        };
+        let connection = connected(Shape { caps, completions: 16, ..Shape::default() });
+        let Connection { client, server, .. } = &connection;
+        // The kernel makes it a power of two, and says so.
+        let depth = u64::from(requests.next_power_of_two());
+        assert_eq!(u64::from(server.io.qp().caps().max_recv_wr), depth);
+        assert_eq!(u64::from(client.io.qp().caps().max_send_wr), depth);
+        (0..depth).for_each(|wr_id| server.io.receive(wr_id, 0..16).expect("post a receive"));
+        let error = server.io.receive(99, 0..16).expect_err("it is full");
+        assert_invalid(&error, &["the queue is full", &format!("{depth} requests")]);
+        assert_eq!(error.errno(), libc::ENOMEM);
+        for number in 0..300_u64 {
+            let bytes = number.to_ne_bytes();
+            client.io.post_inline(number, SendOperation::Send, &bytes, SIGNALED).expect("post");
+            server.io.done(number);
+            assert_eq!(server.io.bytes(0..8), bytes);
+            server.io.receive(number + depth, 0..16).expect("there is room again");
+            client.io.done(number);
+        }
+        connection.close();
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_full_send_queue_loses_nothing() {
+    const LENGTH: usize = 4 << 20;
+    let caps = QueuePairCaps { max_send_wr: 2, ..QueuePairCaps::default() };
+    let connection = connected(Shape { caps, memory: LENGTH, ..Shape::default() });
+    let Connection { client, server, .. } = &connection;
+    let there = server.io.written_at(0);
+    // The kernel sends in the poster's time until the socket's buffer is full.
+    let mut posted = 0;
+    let error = loop {
+        match client.io.post(posted, there, 0..LENGTH, SIGNALED) {
+            Ok(()) => posted += 1,
+            Err(error) => break error,
+        }
+        assert!(posted < 60, "the queue has no end");
+    };
+    assert_invalid(&error, &["the queue is full", "2 requests"]);
+    (0..posted).for_each(|wr_id| assert!(client.io.done(wr_id).is_success()));
+    tell(client, server);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nothing_is_sent_before_the_connection_stands() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, siw(0));
+    let client = Side::new(resolve(&ours, address), Shape::default());
+    client.io.receive(1, 0..100).expect("receives may be posted");
+    for _ in 0..3 {
+        let refused = client.io.post_inline(2, SendOperation::Send, b"early", SIGNALED);
+        assert_invalid(&refused.expect_err("not connected"), &["not connected", "IB_QPS_RTS"]);
+    }
+    client.id.connect(&ConnParam::default()).expect("connect");
+    let server = Side::new(request(&theirs), Shape::default());
+    server.io.receive(3, 0..100).expect("post a receive");
+    server.id.accept(&ConnParam::default()).expect("accept");
+    ours.expect_event(EventType::Established).expect("connected");
+    theirs.expect_event(EventType::Established).expect("connected");
+    client.io.post_inline(4, SendOperation::Send, b"first", SIGNALED).expect("post a send");
+    client.io.done(4);
+    assert_eq!(server.io.done(3).byte_len(), 5);
+    assert_eq!(server.io.bytes(0..5), b"first");
+    server.io.post_inline(5, SendOperation::Send, b"answer", SIGNALED).expect("post a send");
+    assert_eq!(client.io.done(1).byte_len(), 6);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_read_that_was_not_negotiated_blocks_nothing() {
+    let none = ConnParam { initiator_depth: 0, responder_resources: 0, ..ConnParam::default() };
+    let connection = Connection::to(siw(0), Shape::default(), &none);
+    let Connection { client, server, .. } = &connection;
+    tell(client, server);
+    for _ in 0..3 {
+        let refused = client.io.post(1, server.io.read_at(0), 0..8, SIGNALED);
+        assert_invalid(&refused.expect_err("no depth"), &["read", "initiator depth"]);
+        tell(client, server);
+    }
+    connection.close();
+}
+
+fn rejected(error: &Error) -> (i32, &[u8]) {
+    match error.kind() {
+        ErrorKind::Rejected(rejection) => (rejection.reason.0, &rejection.private_data),
+        _ => panic!("{error:?}"),
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn private_data_has_the_length_that_was_sent() {
+    let full = (1..=251).collect::<Vec<_>>();
+    for (asked, answered) in [(&[][..], &[][..]), (b"client", b"server!"), (&full, &full)] {
+        let (ours, theirs) = (channel(), channel());
+        let (_listener, address) = listen(&theirs, siw(0));
+        let client = ask(&ours, address, &with_data(asked));
+        let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+        assert_eq!(event.private_data(), asked);
+        let server = Side::new(event.take_request().expect("an id"), Shape::default());
+        server.id.accept(&with_data(answered)).expect("accept");
+        let event = ours.expect_event(EventType::Established).expect("connected");
+        assert_eq!(event.private_data(), answered);
+        drop(client);
+        theirs.expect_event(EventType::Established).expect("connected");
+        drop(server);
+
+        let client = ask(&ours, address, &with_data(asked));
+        let server = request(&theirs);
+        server.reject(answered).expect("reject");
+        let error = ours.expect_event(EventType::Established).expect_err("rejected");
+        assert_eq!(rejected(&error), (-libc::ECONNRESET, answered));
+        assert_eq!(error.errno(), libc::ECONNRESET);
+        let said = "rejected by the peer: Connection reset by peer (ECONNRESET)";
+        assert!(error.to_string().ends_with(said), "{error}");
+        drop(client);
+    }
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, siw(0));
+    let client = Side::new(resolve(&ours, address), Shape::default());
+    let long = with_data(&[1; 252]);
+    assert_invalid(&client.id.connect(&long).expect_err("too long"), &["252", "251"]);
+    client.id.connect(&ConnParam::default()).expect("connect");
+    let server = Side::new(request(&theirs), Shape::default());
+    assert_invalid(&server.id.accept(&long).expect_err("too long"), &["252", "251"]);
+    assert_invalid(&server.id.reject(&[1; 252]).expect_err("too long"), &["252", "251"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_listens() {
+    let channel = channel();
+    let client = Side::new(resolve(&channel, siw(7199)), Shape::default());
+    // The command takes as long as TCP takes, and tells it.
+    let error = client.id.connect(&ConnParam::default()).expect_err("nobody listens");
+    assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
+    assert!(error.to_string().starts_with("cannot connect id"), "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_wildcard_listener_needs_the_port_of_tcp() {
+    let channel = channel();
+    let taken = TcpListener::bind(siw(0)).expect("bind");
+    let port = taken.local_addr().expect("address").port();
+    let any = |port| (std::net::Ipv4Addr::UNSPECIFIED, port).into();
+    let listener = id(&channel);
+    listener.bind(any(port)).expect("the port is free in RDMA's space");
+    let error = listener.listen(0).expect_err("siw0 has no such port");
+    assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
+    drop(taken);
+    let (_listener, address) = listen(&channel, any(0));
+    let client = ask(&channel, siw(address.port()), &ConnParam::default());
+    let server = Side::new(request(&channel), Shape::default());
+    assert_eq!(server.id.context().expect("a device").device().name(), "siw0");
+    drop(client);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_siw_does_not_know_is_refused() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, siw(0));
+    let client = resolve(&ours, address);
+    let unknown = ConnParam { qp_num: 0xfff_fff, ..ConnParam::default() };
+    let error = client.connect(&unknown).expect_err("there is no such queue pair");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    let log = std::process::Command::new("dmesg").output().expect("run dmesg").stdout;
+    let log = String::from_utf8_lossy(&log).into_owned();
+    assert!(!log.contains("does not exist") && !log.contains("WARNING"), "{log}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn connections_leave_nothing_behind() {
+    connected(Shape::default()).close();
+    let before = objects();
+    for _ in 0..20 {
+        let connection = connected(Shape::default());
+        tell(&connection.client, &connection.server);
+        connection.close();
+    }
+    assert_eq!(objects(), before);
+}
+
+/// The header's value for "no key" is the offset of the 145th page of a context.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn more_queues_than_there_are_keys_below_the_one_that_stands_for_none() {
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(siw(0)).expect("bind");
+    let context = id.context().expect("the device opens");
+    let queues = (0..200).map(|_| CompletionQueue::new(&context, 16, None).expect("a queue"));
+    let queues: Vec<_> = queues.collect();
+    for queue in &queues {
+        queue.request_notify(false).expect("arm");
+        assert_eq!(queue.poll(&mut [Completion::default()]).expect("poll"), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sizes_that_no_queue_pair_has_are_refused() {
+    let connection = connected(Shape::default());
+    let Connection { client, .. } = &connection;
+    let (pd, cq) = (client.io.qp().pd(), client.io.cq());
+    let default = QueuePairCaps::default();
+    for caps in [
+        QueuePairCaps { max_send_wr: 1 << 24, ..default },
+        QueuePairCaps { max_recv_wr: 1 << 24, ..default },
+        QueuePairCaps { max_send_wr: 0, ..default },
+        QueuePairCaps { max_send_sge: 7, ..default },
+        QueuePairCaps { max_recv_sge: 7, ..default },
+        QueuePairCaps { max_inline_data: 81, ..default },
+    ] {
+        let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+        let error = QueuePair::new(pd, &init).expect_err("refused");
+        assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{caps:?}: {error:?}");
+    }
+    // One that receives nothing has no ring for it.
+    let caps = QueuePairCaps { max_recv_wr: 0, ..default };
+    let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+    let qp = QueuePair::new(pd, &init).expect("a queue pair for sending only");
+    assert_eq!(qp.caps().max_recv_wr, 0);
+    let error = crate::io::receive_nothing(&qp, 1).expect_err("it is in RESET");
+    assert_invalid(&error, &[&QpState::IB_QPS_RESET.to_string()]);
+    connection.close();
+}

@@ -164,7 +164,9 @@ impl Error {
             | ErrorKind::Remedy { errno, .. }
             | ErrorKind::Invalid { errno, .. }
             | ErrorKind::DeviceGone(errno) => *errno,
-            ErrorKind::Rejected(_) => Errno::ECONNREFUSED as i32,
+            ErrorKind::Rejected(rejection) => {
+                rejection.reason.errno().unwrap_or(Errno::ECONNREFUSED as i32)
+            }
             ErrorKind::Unreachable(_) => Errno::EHOSTUNREACH as i32,
             ErrorKind::NotResolved { code, .. } => EaiName(*code).errno() as i32,
             ErrorKind::TimedOut => Errno::ETIMEDOUT as i32,
@@ -186,7 +188,7 @@ impl From<Error> for std::io::Error {
 }
 
 /// An errno as `No such device (ENODEV)`.
-struct ErrnoText(i32);
+pub(crate) struct ErrnoText(pub(crate) i32);
 
 impl fmt::Display for ErrnoText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -92,7 +92,12 @@ impl CmId {
     ///
     /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError`
     /// follows; `ConnectResponse` in place of `Established` on an id without a queue pair of
-    /// its own, see [`establish`](Self::establish). On iWARP the command itself takes as long as TCP takes to connect.
+    /// its own, see [`establish`](Self::establish).
+    ///
+    /// On iWARP the kernel brings the queue pair to RTS by itself, and `Established` follows in
+    /// either case. The command itself takes as long as TCP takes to connect: minutes where nobody
+    /// answers, in which neither a deadline nor [`destroy`](Self::destroy) from another thread ends
+    /// it. Of the two sides the one that connects must be the first to send.
     ///
     /// On an id for datagrams the request is a service resolution (SIDR): `Established` brings
     /// [where to send](super::Event::datagram), and `Unreachable` has an `ib_cm_sidr_status` (1
@@ -104,7 +109,7 @@ impl CmId {
     /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
     /// bytes (180 on an id for datagrams, 251 on iWARP), for depths above the device's, and for no
     /// queue pair at all where a connection is to be; [`ErrorKind::Unsupported`] for datagrams on
-    /// iWARP.
+    /// iWARP. On iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
@@ -127,7 +132,7 @@ impl CmId {
     /// Accepts the request that brought this id.
     ///
     /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR and
-    /// MODIFY_QP, three times each). `Established` follows; `Disconnected`, `Unreachable` or
+    /// MODIFY_QP, three times each; on iWARP the last step is the kernel's, in ACCEPT). `Established` follows; `Disconnected`, `Unreachable` or
     /// `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the
     /// request asks for, within what the device can.
     ///
@@ -181,8 +186,9 @@ impl CmId {
     /// Rejects the request that brought this id, with bytes for the peer's program.
     ///
     /// `RDMA_USER_CM_CMD_REJECT`. The peer gets `Rejected` with [`RejectReason::CONSUMER_DEFINED`]
-    /// and the private data; a peer that asked where to send datagrams gets `Unreachable` with status
-    /// 2 and the private data. No event follows here; the id is of no more use.
+    /// (on iWARP with an errno) and the private data; a peer that asked where to send datagrams gets
+    /// `Unreachable` with status 2 and the private data. No event follows here; the id is of no more
+    /// use.
     ///
     /// # Errors
     ///
@@ -207,8 +213,8 @@ impl CmId {
 
     /// Ends the connection.
     ///
-    /// The queue pair goes to ERR, which completes what is posted with a flush error; then
-    /// `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
+    /// The queue pair goes to ERR (on iWARP to SQD), which completes what is posted with a flush
+    /// error; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
     /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
     /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
     /// it has waited in vain for more than a minute (with status -ETIMEDOUT).

@@ -292,7 +292,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// EINVAL on an id that is connected or resolved, EADDRINUSE.
+    /// EINVAL on an id that is connected or resolved; EADDRINUSE, with an iWARP device also where TCP
+    /// uses the port: an id that is bound to all addresses listens on all devices or none.
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<()> {
         // The kernel reads the number as signed, and a negative one as the most.

@@ -2,13 +2,18 @@
 
 use std::fmt;
 
-use nix::errno::Errno;
 use ucma_abi::ib_cm_rej_reason;
+
+use crate::error::ErrnoText;
 
 /// Why a connection was rejected: the status of a `Rejected` event.
 ///
 /// On InfiniBand and RoCE a reason of the InfiniBand connection manager (`ib_cm_rej_reason` in the
-/// kernel's `include/rdma/ib_cm.h`). On iWARP there are no reasons: the number is a negative errno.
+/// kernel's `include/rdma/ib_cm.h`). On iWARP there are no reasons: the number is a negative
+/// [`errno`](Self::errno), of which the device's driver has its own idea. siw says ECONNRESET where
+/// the peer's program said no and where the peer closed before it said anything, ECONNREFUSED where
+/// the two sides do not fit. (A port on which nobody listens is no rejection there: the connect
+/// command itself fails with ECONNREFUSED.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RejectReason(pub i32);
 
@@ -17,6 +22,11 @@ impl RejectReason {
     pub const INVALID_SERVICE_ID: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_INVALID_SERVICE_ID);
     /// The peer's program said no, see [`CmId::reject`](super::CmId::reject).
     pub const CONSUMER_DEFINED: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_CONSUMER_DEFINED);
+
+    /// The errno, where the rejection has one: on iWARP.
+    pub fn errno(self) -> Option<i32> {
+        self.0.checked_neg().filter(|errno| *errno > 0)
+    }
 
     const fn of(reason: ib_cm_rej_reason) -> Self {
         // The reasons are small numbers.
@@ -35,9 +45,7 @@ impl fmt::Display for RejectReason {
         match *self {
             Self::INVALID_SERVICE_ID => write!(f, "nobody listens on the port (reason {})", self.0),
             Self::CONSUMER_DEFINED => write!(f, "the program said no (reason {})", self.0),
-            Self(errno) if errno < 0 => {
-                write!(f, "{}", Errno::from_raw(errno.wrapping_neg()).desc())
-            }
+            Self(errno) if errno < 0 => ErrnoText(errno.wrapping_neg()).fmt(f),
             Self(reason) => match ib_cm_rej_reason(reason.unsigned_abs()).name() {
                 Some(name) => write!(f, "{name} (reason {reason})"),
                 None => write!(f, "reason {reason}"),
@@ -52,7 +60,8 @@ pub struct Rejection {
     /// Why.
     pub reason: RejectReason,
     /// Private data of the peer's program, zero-padded to the transport's fixed length on
-    /// InfiniBand and RoCE (148 bytes). All zero where the peer's kernel rejected.
+    /// InfiniBand and RoCE (148 bytes); on iWARP as long as it was sent. All zero, or empty, where
+    /// the peer's kernel rejected.
     pub private_data: Vec<u8>,
 }
 
@@ -70,7 +79,14 @@ mod tests {
     fn every_number_can_be_said() {
         assert_eq!(RejectReason(28).to_string(), "the program said no (reason 28)");
         assert_eq!(RejectReason(34).to_string(), "reason 34");
-        assert_eq!(RejectReason(-111).to_string(), "Connection refused");
+        assert_eq!(RejectReason(-111).to_string(), "Connection refused (ECONNREFUSED)");
         assert!(!RejectReason(i32::MIN).to_string().is_empty());
+    }
+
+    #[test]
+    fn only_a_negative_number_is_an_errno() {
+        let errnos =
+            [-111, -1, 0, 28, i32::MIN, i32::MAX].map(|number| RejectReason(number).errno());
+        assert_eq!(errnos, [Some(111), Some(1), None, None, None, None]);
     }
 }

@@ -60,6 +60,9 @@ pub(crate) fn created(service: Service) -> &'static [Step] {
 ///
 /// INIT comes once more: only now does the connection manager know what the peer may do, and the
 /// first time the access flags were empty.
+///
+/// On iWARP the connection manager leaves the state out of the attributes of RTS: the kernel goes
+/// there by itself, when the connection stands.
 pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option<u8>) -> [Step; 3] {
     let receive = Attributes::Asked { responder_resources, initiator_depth: None };
     let send = Attributes::Asked { responder_resources: None, initiator_depth };
@@ -75,8 +78,7 @@ pub(crate) fn failed() -> [Step; 1] {
     [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
 }
 
-/// The connection ends: on iWARP the queue pair drains what was sent and the kernel does the rest,
-/// elsewhere it flushes.
+/// The connection ends: on iWARP the queue pair closes the connection, elsewhere it flushes only.
 pub(crate) fn disconnecting(transport: Transport) -> [Step; 1] {
     match transport {
         Transport::Iwarp => {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
 use rdmacm::ErrorKind;
-use rdmacm::cm::{EventChannel, EventType};
+use rdmacm::addr::{Address, IbAddress};
+use rdmacm::cm::{CmId, EventChannel, EventType, PortSpace};
+use rdmacm::device::Gid;
 
-use crate::bed::{LONG, assert_invalid, channel, id, listen, resolve, rxe, rxe_v6, siw};
+use crate::bed::{LONG, assert_invalid, channel, device, id, listen, resolve, rxe, rxe_v6, siw};
 
 /// A network device without RDMA, gone with the value.
 struct Plain(&'static str);
@@ -138,7 +140,7 @@ fn an_address_without_rdma_device_is_refused() {
 fn failed_to_resolve(
     channel: &EventChannel,
     source: Option<SocketAddr>,
-    destination: SocketAddr,
+    destination: impl Into<Address>,
 ) -> rdmacm::Error {
     let id = id(channel);
     match id.resolve_addr(source.map(Into::into), destination, LONG) {
@@ -205,4 +207,70 @@ fn link_local(netdev: &str) -> Ipv6Addr {
     let mut lines = table.lines().filter(|line| line.ends_with(&format!(" {netdev}")));
     let line = lines.find(|line| line.starts_with("fe80")).expect("a link-local address");
     u128::from_str_radix(&line[..32], 16).expect("an address").into()
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn infiniband_addresses_bind_to_every_port_of_their_service() {
+    let channel = channel();
+    for (port_space, service) in [(PortSpace::Ib, PortSpace::Ib), (PortSpace::Tcp, PortSpace::Tcp)]
+    {
+        let id = CmId::new(&channel, port_space).expect("an id");
+        id.bind(IbAddress::new(Gid::default(), service, 0)).expect("bind");
+        // It has no IP address.
+        assert_eq!(id.local_addr().expect("query"), None);
+        let local = id.route().expect("route").local;
+        assert!(local.gid.is_zero());
+        assert_eq!(local.service_id >> 16, IbAddress::new(local.gid, service, 0).service_id >> 16);
+        assert_ne!(local.port(), 0);
+        let again = CmId::new(&channel, port_space).expect("an id");
+        let error = again.bind(local).expect_err("it is taken");
+        // So the kernel says it of a wildcard.
+        assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_service_of_another_port_space_is_refused() {
+    let channel = channel();
+    for (port_space, service) in [
+        (PortSpace::Tcp, PortSpace::Udp),
+        (PortSpace::Udp, PortSpace::Tcp),
+        (PortSpace::Tcp, PortSpace::Ib),
+        (PortSpace::IpoIb, PortSpace::IpoIb),
+    ] {
+        let id = CmId::new(&channel, port_space).expect("an id");
+        let address = IbAddress::new(Gid::default(), service, 0);
+        let error = id.bind(address).expect_err("another service's");
+        assert_eq!(error.errno(), libc::EPROTONOSUPPORT, "{error}");
+        assert!(error.to_string().contains("bind id"), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn infiniband_addresses_lead_to_an_ethernet_port_and_no_further() {
+    let channel = channel();
+    let gid = device("rxe0").port(1).expect("a port").gids().expect("GIDs").next();
+    let there = IbAddress::new(gid.expect("one at least").gid, PortSpace::Tcp, 7471);
+    let error = id(&channel).bind(there).expect_err("there is no such InfiniBand port");
+    assert_eq!(error.errno(), libc::ENODEV, "{error}");
+    assert!(error.to_string().contains(&there.to_string()), "{error}");
+    // The kernel goes by the GID, and then has no network interface to find a path on.
+    let id = id(&channel);
+    id.resolve_addr(None, there, LONG).expect("resolve");
+    channel.expect_event(EventType::AddrResolved).expect("resolved");
+    let route = id.route().expect("route");
+    assert_eq!((route.local.gid, route.peer.gid, route.pkey), (there.gid, there.gid, 0xffff));
+    assert_eq!(route.peer.service_id, there.service_id);
+    assert_eq!((id.peer_addr().expect("query"), id.local_addr().expect("query")), (None, None));
+    let error = id.resolve_route(LONG).expect_err("no interface");
+    assert_eq!(error.errno(), libc::ENODEV, "{error}");
+    // Nobody has this one.
+    let nowhere = IbAddress::new(Gid([0xfe; 16]), PortSpace::Tcp, 7471);
+    let error = failed_to_resolve(&channel, None, nowhere);
+    assert_eq!(error.errno(), libc::ENODEV, "{error}");
+    let mixed = crate::bed::id(&channel).resolve_addr(Some(rxe(0).into()), there, LONG);
+    assert_invalid(&mixed.expect_err("two families"), &["10.0.0.1", "family"]);
 }

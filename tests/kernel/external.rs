@@ -1,9 +1,11 @@
 //! Queue pairs that the program looks after itself.
 
-use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, RejectReason};
 use rdmacm::verbs::{QpState, QueuePair, SendFlags, SendOperation};
+use rdmacm::verbs_abi::ib_event_type;
 
-use crate::bed::{Connection, assert_invalid, channel, listen, request, resolve, rxe};
+use crate::bed::{Connection, assert_invalid, channel, id, listen, request, resolve, rxe};
 use crate::io::{Io, Shape};
 
 /// A queue pair on the device of `id`, which does not know of it.
@@ -21,9 +23,14 @@ fn go(id: &CmId, io: &Io, states: &[QpState]) {
 
 const CONNECTED: [QpState; 3] = [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS];
 
+/// One read or atomic each way.
+fn shallow() -> ConnParam {
+    ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
+}
+
+/// The same for a queue pair that the id does not know of.
 fn named(io: &Io) -> ConnParam {
-    let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    ConnParam { qp_num: io.qp().number(), ..depths }
+    ConnParam { qp_num: io.qp().number(), ..shallow() }
 }
 
 #[test]
@@ -67,4 +74,129 @@ fn what_the_library_looks_after_is_not_the_programs_to_confirm() {
     let error = connection.client.id.establish().expect_err("it has one of its own");
     assert_invalid(&error, &["establish", "queue pair of its own"]);
     connection.close();
+}
+
+/// A client that has asked to connect with an external queue pair, and the id of its request.
+struct Asked {
+    client: CmId,
+    from: Io,
+    server: CmId,
+    ours: EventChannel,
+    theirs: EventChannel,
+}
+
+impl Asked {
+    /// A request with `param` that nobody has answered, and what its event said.
+    fn new(param: &ConnParam, ece: Option<Ece>) -> (Self, ConnParam) {
+        let (ours, theirs) = (channel(), channel());
+        let (listener, address) = listen(&theirs, rxe(0));
+        let client = resolve(&ours, address);
+        let from = external(&client);
+        if let Some(ece) = ece {
+            client.set_local_ece(ece).expect("set");
+        }
+        client
+            .connect(&ConnParam { qp_num: from.qp().number(), ..param.clone() })
+            .expect("connect");
+        let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+        let asked = event.connection().expect("a connection's").clone();
+        let server = event.take_request().expect("an id");
+        drop(event);
+        listener.destroy().expect("destroy");
+        (Self { client, from, server, ours, theirs }, asked)
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn data_before_the_confirmation_establishes() {
+    let (Asked { client, from, server, ours, theirs }, _) = Asked::new(&shallow(), None);
+    let to = external(&server);
+    go(&server, &to, &CONNECTED);
+    let early = server.notify(ib_event_type::IB_EVENT_COMM_EST);
+    let error = early.expect_err("nothing is said yet");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    server.accept(&named(&to)).expect("accept");
+    ours.expect_event(EventType::ConnectResponse).expect("an answer");
+    go(&client, &from, &CONNECTED);
+    // The client says nothing, but sends.
+    to.receive(1, 0..64).expect("post a receive");
+    from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
+    to.done(1);
+    server.notify(ib_event_type::IB_EVENT_COMM_EST).expect("notify");
+    let event = theirs.expect_event(EventType::Established).expect("the server is connected");
+    assert_eq!(event.token(), server.token());
+    drop(event);
+    let error = server.notify(ib_event_type::IB_EVENT_COMM_EST).expect_err("it stands");
+    assert_eq!(error.errno(), libc::EISCONN, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("notify id") && text.contains("IB_EVENT_COMM_EST"), "{text}");
+    let error = server.notify(ib_event_type::IB_EVENT_CQ_ERR).expect_err("not its business");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    let error = id(&ours).notify(ib_event_type::IB_EVENT_COMM_EST).expect_err("not connecting");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    client.establish().expect("the confirmation comes late, and does no harm");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn vendors_negotiate_over_the_connection() {
+    let ece = Ece { vendor_id: 0x15_b3c1, options: 0x8000_0001 };
+    let (asked, _) = Asked::new(&shallow(), Some(ece));
+    assert_eq!(asked.server.remote_ece().expect("external"), ece);
+    assert_eq!(asked.client.remote_ece().expect("external"), Ece::default());
+    // The vendor of an answer is that of the question.
+    asked.server.set_local_ece(Ece { vendor_id: 1, options: 0x8000_0000 }).expect("set");
+    let to = external(&asked.server);
+    go(&asked.server, &to, &CONNECTED);
+    asked.server.accept(&named(&to)).expect("accept");
+    asked.ours.expect_event(EventType::ConnectResponse).expect("an answer");
+    let answer = Ece { vendor_id: ece.vendor_id, options: 0x8000_0000 };
+    assert_eq!(asked.client.remote_ece().expect("external"), answer);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_vendors_options_can_be_the_reason_of_a_rejection() {
+    let (asked, _) = Asked::new(&shallow(), None);
+    assert_eq!(asked.server.remote_ece().expect("external"), Ece::default());
+    let error = asked.server.reject_ece(&[1; 149]).expect_err("too long");
+    assert_invalid(&error, &["149 bytes", "148 are the most"]);
+    asked.server.reject_ece(b"not these").expect("reject");
+    let error = asked.ours.expect_event(EventType::ConnectResponse).expect_err("rejected");
+    let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
+    assert_eq!(rejection.reason, RejectReason::VENDOR_OPTION_NOT_SUPPORTED);
+    assert_eq!(rejection.reason.0, 35);
+    assert!(rejection.private_data.starts_with(b"not these"));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn vendors_have_nothing_to_say_of_the_librarys_queue_pairs() {
+    let connection = Connection::new(Shape::default());
+    let ece = Ece { vendor_id: 1, options: 0 };
+    let error = connection.client.id.set_local_ece(ece).expect_err("it has one of its own");
+    assert_invalid(&error, &["set the local ECE of id", "queue pair of its own"]);
+    let error = connection.client.id.remote_ece().expect_err("it has one of its own");
+    assert_invalid(&error, &["queue pair of its own"]);
+    connection.close();
+    let id = id(&channel());
+    for vendor_id in [0, 0x100_0000, u32::MAX] {
+        let error = id.set_local_ece(Ece { vendor_id, options: 1 }).expect_err("no vendor");
+        assert_invalid(&error, &["vendor"]);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_said_of_the_programs_queue_pair_arrives() {
+    let param = ConnParam { srq: true, retry_count: 200, rnr_retry_count: 200, ..shallow() };
+    let (asked, said) = Asked::new(&param, None);
+    assert_eq!((said.qp_num, said.srq), (asked.from.qp().number(), true));
+    // Three bits.
+    assert_eq!((said.retry_count, said.rnr_retry_count), (7, 7));
+    for (qp_num, part) in [(0, "no queue pair"), (0x100_0000, "0x1000000")] {
+        let param = ConnParam { qp_num, ..shallow() };
+        assert_invalid(&asked.server.accept(&param).expect_err("none"), &["accept", part]);
+    }
 }

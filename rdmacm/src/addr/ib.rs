@@ -10,8 +10,9 @@ use crate::device::Gid;
 /// An InfiniBand socket address: `struct sockaddr_ib`, family `AF_IB`, of the kernel's
 /// `include/rdma/ib.h`. Numbers are in host order.
 ///
-/// Only ports whose link layer is InfiniBand resolve such addresses; on others they cannot be
-/// resolved, and only a wildcard can be bound.
+/// A wildcard can be bound anywhere, a port's GID where the link layer is InfiniBand. On RoCE the
+/// kernel resolves such an address to the port, but finds no route from it (ENODEV): it has no
+/// network interface to go by.
 #[doc(alias = "sockaddr_ib")]
 #[doc(alias = "AF_IB")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -54,7 +54,15 @@ impl ChannelInner {
     /// Sends a command, and after it had success, from the right credentials then, destroys what
     /// was left behind.
     pub(super) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
-        let response = self.file.command(request)?;
+        self.run(|file| file.command(request))
+    }
+
+    /// The same with what sends a command.
+    pub(super) fn run<T>(
+        &self,
+        command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        let response = command(&self.file)?;
         let orphans = mem::take(&mut *self.orphans());
         for handle in orphans {
             // Refused only if the kernel does not have it.

@@ -1,12 +1,13 @@
 //! Connecting, accepting, rejecting, disconnecting, and the queue pair that goes with it.
 
 use ucma_abi::{
-    RDMA_MAX_PRIVATE_DATA, rdma_ucm_accept, rdma_ucm_conn_param, rdma_ucm_connect,
-    rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
+    RDMA_MAX_PRIVATE_DATA, ib_cm_rej_reason, rdma_ucm_accept, rdma_ucm_conn_param,
+    rdma_ucm_connect, rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
 };
 use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
+use super::external::Ece;
 use super::id::{CmId, Inner};
 use super::param::ConnParam;
 use super::parse::{EventType, RawEvent, Service};
@@ -19,6 +20,9 @@ use crate::verbs::{Context, ProtectionDomain, QpState, QueuePair, QueuePairInit}
 
 /// No enhanced connection establishment.
 const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
+
+/// The highest number of a queue pair.
+const MAX_QP_NUM: u32 = 0xff_ffff;
 
 /// A message that carries private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +128,7 @@ impl CmId {
             conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
-            ece: NO_ECE,
+            ece: if qp.is_none() { self.inner.state().local_ece.into() } else { NO_ECE },
         };
         self.inner.command(OPERATION, || self.inner.to_string(), request)
     }
@@ -152,10 +156,11 @@ impl CmId {
         const OPERATION: &str = "accept";
         let context = self.context()?;
         let limits = context.depth_limits()?;
-        let (asked, qp) = {
+        let (asked, qp, ece) = {
             let state = self.inner.state();
             let asked = (state.asked_responder_resources, state.asked_initiator_depth);
-            (asked, state.qp.clone())
+            let vendor_id = state.remote_ece.vendor_id;
+            (asked, state.qp.clone(), Ece { vendor_id, options: state.local_ece.options })
         };
         self.inner.check(OPERATION, param, Message::Reply, &context, qp.as_ref())?;
         let pick = |wanted, asked: u8, most: u8| match wanted {
@@ -174,7 +179,7 @@ impl CmId {
             conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
-            ece: NO_ECE,
+            ece: if qp.is_none() { ece.into() } else { NO_ECE },
         };
         let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
         if accepted.is_err() {
@@ -196,6 +201,15 @@ impl CmId {
     /// (136 on an id for datagrams, 251 on iWARP).
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
+        // The program's own reason, which Linux before 5.8 takes all rejections for.
+        self.reject_because(ib_cm_rej_reason(0), private_data)
+    }
+
+    pub(super) fn reject_because(
+        &self,
+        reason: ib_cm_rej_reason,
+        private_data: &[u8],
+    ) -> Result<()> {
         const OPERATION: &str = "reject";
         let transport = self.context()?.transport();
         self.inner.check_private_data(OPERATION, private_data, Message::Reject, transport)?;
@@ -203,8 +217,7 @@ impl CmId {
         let request = rdma_ucm_reject {
             id: self.inner.handle,
             private_data_len,
-            // The program's own reason, which Linux before 5.8 takes all rejections for.
-            reason: 0,
+            reason: u8::try_from(reason.0).expect("0 and 35 fit"),
             reserved: [0; 2],
             private_data,
         };
@@ -277,7 +290,10 @@ impl Inner {
         match raw.event_type() {
             EventType::ConnectResponse => {
                 let qp = self.state().qp.clone();
-                let Some(qp) = qp else { return Some(seen) };
+                let Some(qp) = qp else {
+                    self.state().remote_ece = raw.ece();
+                    return Some(seen);
+                };
                 let steps = transition::connected(None, None);
                 match self.carry_out(&steps, &qp).and_then(|()| self.confirm()) {
                     Ok(()) => Some((EventType::Established, 0)),
@@ -375,10 +391,15 @@ impl Inner {
         }
         // Who asks where to send need not have a queue pair yet.
         let needs_qp = connected || message == Message::Reply;
-        if needs_qp && param.qp_num == 0 && qp.is_none() {
-            return invalid("there is no queue pair: create one, or name one by its number".into());
+        match (qp, param.qp_num) {
+            (None, 0) if needs_qp => {
+                invalid("there is no queue pair: create one, or name one by its number".into())
+            }
+            (None, number) if number > MAX_QP_NUM => {
+                invalid(format!("{number:#x} is no number of a queue pair"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn check_private_data(

@@ -165,6 +165,7 @@ impl EventChannel {
         };
         let data = raw.data(listener.service());
         let inner = Inner::requested(listener, Arc::clone(&self.inner), raw.handle(), &data);
+        inner.state().remote_ece = raw.ece();
         Some(Event {
             token: inner.token,
             request: Some(CmId::from_inner(inner)),

@@ -13,6 +13,7 @@ use ucma_abi::{
 use verbs_abi::AlignedU64;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
+use super::external::Ece;
 use super::parse::{EventData, Service};
 use crate::acks::{Acks, Unacknowledged};
 use crate::addr::{self, Address, Encoded};
@@ -20,6 +21,7 @@ use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
+use crate::sys::ucma::UcmaFile;
 use crate::verbs::{Context, QpType, QueuePair};
 
 /// Every living id of the process, by the number that the kernel knows it by.
@@ -123,6 +125,9 @@ pub(super) struct State {
     /// Depths that the request asked for, from the local point of view.
     pub(super) asked_responder_resources: u8,
     pub(super) asked_initiator_depth: u8,
+    /// What the peer is told of the program's own queue pair, and what it told.
+    pub(super) local_ece: Ece,
+    pub(super) remote_ece: Ece,
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,
@@ -470,9 +475,17 @@ impl Inner {
 
     /// Sends a command to the channel that owns the id.
     pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+        self.run(|file| file.command(request))
+    }
+
+    /// The same with what sends a command.
+    pub(super) fn run<T>(
+        &self,
+        command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
         let home = self.home();
         // What the kernel would say.
-        if home.gone { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.command(request) }
+        if home.gone { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.run(command) }
     }
 
     /// The same, for `operation` on `subject`.

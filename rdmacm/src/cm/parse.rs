@@ -5,6 +5,7 @@ use std::fmt;
 use ucma_abi::{rdma_cm_event_type, rdma_ucm_event_resp};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::external::Ece;
 use super::param::{ConnParam, DatagramParam};
 use crate::error::{Error, Result};
 
@@ -185,6 +186,11 @@ impl RawEvent {
     pub fn status(&self) -> i32 {
         // The header's field is unsigned; what the kernel puts in it is not.
         self.response.status as i32
+    }
+
+    /// What the peer said of its queue pair, with CONNECT_REQUEST and CONNECT_RESPONSE (Linux 5.8).
+    pub fn ece(&self) -> Ece {
+        self.response.ece.into()
     }
 
     /// The parameters, for an id that offers `service`.

@@ -22,6 +22,10 @@ impl RejectReason {
     pub const INVALID_SERVICE_ID: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_INVALID_SERVICE_ID);
     /// The peer's program said no, see [`CmId::reject`](super::CmId::reject).
     pub const CONSUMER_DEFINED: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_CONSUMER_DEFINED);
+    /// The peer's program does not take the options of [`Ece`](super::Ece), see
+    /// [`CmId::reject_ece`](super::CmId::reject_ece).
+    pub const VENDOR_OPTION_NOT_SUPPORTED: Self =
+        Self::of(ib_cm_rej_reason::IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED);
 
     /// The errno, where the rejection has one: on iWARP.
     pub fn errno(self) -> Option<i32> {

@@ -2,14 +2,19 @@
 //!
 //! # Safety
 //!
-//! The addresses in requests are put in here, and are those of responses that live until the write
-//! returns.
+//! The addresses in requests are put in here: those of responses, and of the values of options,
+//! which live until the write returns.
 #![expect(unsafe_code, reason = "issues commands")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-use ucma_abi::{Command, RDMA_USER_CM_ABI_VERSION, rdma_ucm_cmd_hdr};
+use nix::errno::Errno;
+use ucma_abi::{
+    Command, RDMA_USER_CM_ABI_VERSION, RDMA_USER_CM_CMD_SET_OPTION, rdma_ucm_cmd_hdr,
+    rdma_ucm_set_option,
+};
+use verbs_abi::AlignedU64;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::command::{self, Frame, Refused};
@@ -61,25 +66,55 @@ impl UcmaFile {
     /// Sends `request` and returns the kernel's response, whose fields past what an older kernel
     /// stores are zero.
     pub(crate) fn command<C: Command>(&self, mut request: C) -> Result<C::Response, Refused> {
-        const { assert!(size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>() <= Frame::CAPACITY) };
-        self.check_process()?;
+        const { assert!(C::NUMBER != RDMA_USER_CM_CMD_SET_OPTION, "its value has an address") };
         let mut response = C::Response::new_zeroed();
         if let Some(address) = request.response_mut() {
-            *address = u64::try_from(ptr::from_mut(&mut response).expose_provenance())
-                .expect("an address has at most 64 bits")
-                .into();
+            *address = address_of(ptr::from_mut(&mut response).cast_const());
         }
+        // SAFETY: the address in the request is that of `response`, a live local of its type; the
+        // one command with another address is not sent here.
+        unsafe { self.send(&request) }?;
+        Ok(response)
+    }
+
+    /// Sends SET_OPTION with `value`, whose address and length are put into `request`.
+    pub(crate) fn set_option(
+        &self,
+        mut request: rdma_ucm_set_option,
+        value: &[u8],
+    ) -> Result<(), Refused> {
+        request.optval = address_of(value.as_ptr());
+        // A length above this is above what the kernel takes.
+        request.optlen = u32::try_from(value.len()).map_err(|_| Refused::Os(Errno::EINVAL))?;
+        // SAFETY: the address in the request is that of `value`, which the kernel reads as far as
+        // the length beside it says; there is no response.
+        unsafe { self.send(&request) }
+    }
+
+    /// Sends `request` as it is.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in the request must be valid while the call lasts: that of a response for
+    /// writes of a `C::Response`, that of data for reads of the length that the request gives.
+    unsafe fn send<C: Command>(&self, request: &C) -> Result<(), Refused> {
+        const { assert!(size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>() <= Frame::CAPACITY) };
+        self.check_process()?;
         let header = rdma_ucm_cmd_hdr {
             cmd: C::NUMBER,
             r#in: u16::try_from(size_of::<C>()).expect("requests are short"),
             out: u16::try_from(size_of::<C::Response>()).expect("responses are short"),
         };
         let frame = Frame::new(&[header.as_bytes(), request.as_bytes()]);
-        // SAFETY: the address in the command is that of `response`, a live local as long as the
-        // header says. (SET_OPTION, the one command with another address, is not sent.)
-        unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }?;
-        Ok(response)
+        // SAFETY: the caller's, for the response as long as the header says.
+        unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }
     }
+}
+
+/// The address of memory that the kernel is told of.
+fn address_of<T>(memory: *const T) -> AlignedU64 {
+    let address = u64::try_from(memory.expose_provenance());
+    address.expect("an address has at most 64 bits").into()
 }
 
 impl AsFd for UcmaFile {

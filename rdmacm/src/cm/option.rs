@@ -1,0 +1,147 @@
+//! Options of an id: SET_OPTION.
+
+use ucma_abi::{
+    RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+    RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_ucm_set_option,
+};
+use verbs_abi::{AlignedU64, ib_path_flags, ib_path_rec_data};
+use zerocopy::IntoBytes;
+
+use super::id::{CmId, Inner};
+#[cfg(doc)]
+use super::route::{PathRecord, Route};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::verbs::QpType;
+
+/// The longest ACK timeout: five bits.
+const MAX_ACK_TIMEOUT: u8 = 31;
+
+impl CmId {
+    /// Sets the type of service: the traffic class of the packets on RoCE, the TOS of TCP on iWARP.
+    ///
+    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_TOS`. To be set before the route is resolved;
+    /// later it has no effect. The peer's queue pair sends with it too. Requests do not inherit it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_TOS")]
+    pub fn set_tos(&self, tos: u8) -> Result<()> {
+        self.set_option("set the type of service of", ID_TOS, &[tos])
+    }
+
+    /// Lets other ids bind to the address of this one, if they all set this option and none listens.
+    ///
+    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_REUSEADDR`. To be set before binding. An id
+    /// that listens has the address for itself.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL on an id that listens, and for `false` on one that is bound.
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
+    pub fn set_reuseaddr(&self, reuse: bool) -> Result<()> {
+        self.set_option("set the reuse of the address of", ID_REUSEADDR, &int(reuse))
+    }
+
+    /// Restricts an id that is bound to the wildcard address of IPv6 to IPv6, as `IPV6_V6ONLY` does
+    /// a socket. What holds without it is the sysctl `net.ipv6.bindv6only`.
+    ///
+    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_AFONLY`. To be set before binding.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL on an id that is past binding.
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
+    pub fn set_afonly(&self, only: bool) -> Result<()> {
+        self.set_option("restrict to one address family", ID_AFONLY, &int(only))
+    }
+
+    /// Sets how long the queue pair waits for an acknowledgement: 4.096 us times two to the power
+    /// of `timeout`, 0 to 31; 0 is for ever.
+    ///
+    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_ACK_TIMEOUT` (Linux 5.1). To be set before
+    /// [`connect`](Self::connect) or [`accept`](Self::accept), for this side only. On RoCE the
+    /// packet lifetime of a route that is resolved later follows from it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a timeout of more than five bits, and for an id whose
+    /// queue pairs are neither RC nor XRC_INI.
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
+    pub fn set_ack_timeout(&self, timeout: u8) -> Result<()> {
+        const OPERATION: &str = "set the ACK timeout of";
+        let invalid = |reason| Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        if timeout > MAX_ACK_TIMEOUT {
+            return invalid(format!("{timeout} where {MAX_ACK_TIMEOUT} is the most"));
+        }
+        let qp_type = self.qp_type();
+        if !matches!(qp_type, QpType::IB_UVERBS_QPT_RC | QpType::IB_UVERBS_QPT_XRC_INI) {
+            return invalid(format!("queue pairs of {qp_type} wait for no acknowledgement"));
+        }
+        self.set_option(OPERATION, ID_ACK_TIMEOUT, &[timeout])
+    }
+
+    /// Gives the id its path, in place of [`resolve_route`](Self::resolve_route).
+    ///
+    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_IB_PATH`. `RouteResolved` follows. The kernel
+    /// takes the first path whose flags are [`PathRecord::FLAGS`]; a [`PathRecord`], such as one
+    /// of [`Route::paths`], converts into one of these. On RoCE the kernel puts in the link-layer
+    /// addresses itself.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where no path has the flags; EINVAL before `AddrResolved` and after
+    /// `RouteResolved`.
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_IB_PATH")]
+    #[doc(alias = "ibv_path_data")]
+    pub fn set_ib_path(&self, paths: &[ib_path_rec_data]) -> Result<()> {
+        const OPERATION: &str = "set the path of";
+        if !paths.iter().any(|path| path.flags == USABLE) {
+            let reason = "there is no path for both ways and for management";
+            return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        }
+        self.set_option(OPERATION, IB_PATH, paths.as_bytes())
+    }
+
+    fn set_option(&self, operation: &'static str, option: Name, value: &[u8]) -> Result<()> {
+        let request = rdma_ucm_set_option {
+            optval: AlignedU64::default(),
+            id: self.inner.handle,
+            level: option.level,
+            optname: option.name,
+            optlen: 0,
+        };
+        let set = self.inner.run(|file| file.set_option(request, value));
+        set.map_err(|refused| Inner::refused(operation, self.inner.to_string(), refused))
+    }
+}
+
+/// The flags of a path that the kernel takes.
+pub(super) const USABLE: ib_path_flags = ib_path_flags::IB_PATH_GMP
+    .union(ib_path_flags::IB_PATH_PRIMARY)
+    .union(ib_path_flags::IB_PATH_BIDIRECTIONAL);
+
+/// An option: its level, and its name there.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    level: u32,
+    name: u32,
+}
+
+const ID_TOS: Name = Name { level: RDMA_OPTION_ID, name: RDMA_OPTION_ID_TOS };
+const ID_REUSEADDR: Name = Name { level: RDMA_OPTION_ID, name: RDMA_OPTION_ID_REUSEADDR };
+const ID_AFONLY: Name = Name { level: RDMA_OPTION_ID, name: RDMA_OPTION_ID_AFONLY };
+const ID_ACK_TIMEOUT: Name = Name { level: RDMA_OPTION_ID, name: RDMA_OPTION_ID_ACK_TIMEOUT };
+const IB_PATH: Name = Name { level: RDMA_OPTION_IB, name: RDMA_OPTION_IB_PATH };
+
+/// A C `int` that says yes or no.
+fn int(value: bool) -> [u8; 4] {
+    i32::from(value).to_ne_bytes()
+}

@@ -1,0 +1,270 @@
+//! The route of an id: paths, GIDs and P_Key.
+
+use ucma_abi::{rdma_ucm_query_gid, rdma_ucm_query_path};
+use verbs_abi::{ib_path_flags, ib_path_rec_data};
+use zerocopy::IntoBytes;
+
+use super::id::CmId;
+use super::option::USABLE;
+use crate::addr::{self, Address, IbAddress};
+use crate::device::Gid;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+
+/// What the kernel knows of the way to the peer: the `route` of the C library's id.
+#[doc(alias = "rdma_route")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The local port as an InfiniBand address: its GID, and the service id that stands for the
+    /// port number. On RoCE the GID is the IP address, on iWARP it is made of the hardware address.
+    pub local: IbAddress,
+    /// The peer, in the same form.
+    pub peer: IbAddress,
+    /// The partition of the interface that has the address; 0 where that is Ethernet, and while the
+    /// id has no device. The partition of the connection is that of the path.
+    pub pkey: u16,
+    /// The device's port, from 1; 0 while the id has no device.
+    pub port_num: u8,
+    /// The path, and after it the alternate one where there is one. Empty before `RouteResolved`,
+    /// and on iWARP.
+    pub paths: Vec<PathRecord>,
+}
+
+/// A path as the subnet administrator records it. `struct ibv_sa_path_rec`. Numbers are in host
+/// order.
+#[doc(alias = "ibv_sa_path_rec")]
+#[doc(alias = "ibv_path_record")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PathRecord {
+    /// The service that the path is for; 0 where it does not matter.
+    pub service_id: u64,
+    /// GID of the destination.
+    pub dgid: Gid,
+    /// GID of the source.
+    pub sgid: Gid,
+    /// LID of the destination; without meaning on RoCE, as that of the source.
+    pub dlid: u16,
+    /// LID of the source.
+    pub slid: u16,
+    /// Raw traffic.
+    pub raw_traffic: bool,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// The reverse of the path works too.
+    pub reversible: bool,
+    /// How many paths there are, 7 bits.
+    pub numb_path: u8,
+    /// The partition.
+    pub pkey: u16,
+    /// Class of service, 12 bits.
+    pub qos_class: u16,
+    /// Service level, 4 bits.
+    pub sl: u8,
+    /// How to read `mtu`, an `ib_sa_selector`, 2 bits: 2 is exactly.
+    pub mtu_selector: u8,
+    /// MTU, an `ib_mtu`, 6 bits: 1 is 256 bytes, 5 is 4096.
+    pub mtu: u8,
+    /// How to read `rate`.
+    pub rate_selector: u8,
+    /// Rate, an `ib_rate`, 6 bits.
+    pub rate: u8,
+    /// How to read `packet_life_time`.
+    pub packet_life_time_selector: u8,
+    /// Packet life time, 6 bits: 4.096 us times two to this power.
+    pub packet_life_time: u8,
+    /// Preference among paths, 0 is best.
+    pub preference: u8,
+}
+
+impl PathRecord {
+    /// The flags of a path that [`CmId::set_ib_path`] uses, which are also those that the kernel
+    /// reports: for management, primary, both ways.
+    pub const FLAGS: ib_path_flags = USABLE;
+}
+
+impl From<&ib_path_rec_data> for PathRecord {
+    /// Unpacks the record of the wire.
+    fn from(data: &ib_path_rec_data) -> Self {
+        let mut rest = Fields(data.path_rec_bytes());
+        let service_id = u64::from_be_bytes(rest.next());
+        let (dgid, sgid) = (Gid(rest.next()), Gid(rest.next()));
+        let (dlid, slid) = (u16::from_be_bytes(rest.next()), u16::from_be_bytes(rest.next()));
+        let flow_hop = u32::from_be_bytes(rest.next());
+        let [traffic_class, reversible_paths] = rest.next();
+        let pkey = u16::from_be_bytes(rest.next());
+        let qos_sl = u16::from_be_bytes(rest.next());
+        let [mtu, rate, life_time, preference] = rest.next();
+        let byte = |number: u32| u8::try_from(number & 0xff).expect("8 bits");
+        Self {
+            service_id,
+            dgid,
+            sgid,
+            dlid,
+            slid,
+            raw_traffic: flow_hop >> 31 != 0,
+            flow_label: (flow_hop >> 8) & 0xf_ffff,
+            hop_limit: byte(flow_hop),
+            traffic_class,
+            reversible: reversible_paths >> 7 != 0,
+            numb_path: reversible_paths & 0x7f,
+            pkey,
+            qos_class: qos_sl >> 4,
+            sl: byte(u32::from(qos_sl) & 0xf),
+            mtu_selector: mtu >> 6,
+            mtu: mtu & 0x3f,
+            rate_selector: rate >> 6,
+            rate: rate & 0x3f,
+            packet_life_time_selector: life_time >> 6,
+            packet_life_time: life_time & 0x3f,
+            preference,
+        }
+    }
+}
+
+impl From<&PathRecord> for ib_path_rec_data {
+    /// Packs the record as on the wire, with [`PathRecord::FLAGS`]. What does not fit into a field
+    /// is cut off.
+    fn from(path: &PathRecord) -> Self {
+        let flow_hop = (u32::from(path.raw_traffic) << 31)
+            | ((path.flow_label & 0xf_ffff) << 8)
+            | u32::from(path.hop_limit);
+        let selected = |selector: u8, value: u8| (selector << 6) | (value & 0x3f);
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend(path.service_id.to_be_bytes());
+        bytes.extend(path.dgid.0);
+        bytes.extend(path.sgid.0);
+        bytes.extend(path.dlid.to_be_bytes());
+        bytes.extend(path.slid.to_be_bytes());
+        bytes.extend(flow_hop.to_be_bytes());
+        bytes.extend([
+            path.traffic_class,
+            (u8::from(path.reversible) << 7) | (path.numb_path & 0x7f),
+        ]);
+        bytes.extend(path.pkey.to_be_bytes());
+        bytes.extend(((path.qos_class << 4) | u16::from(path.sl & 0xf)).to_be_bytes());
+        bytes.push(selected(path.mtu_selector, path.mtu));
+        bytes.push(selected(path.rate_selector, path.rate));
+        bytes.push(selected(path.packet_life_time_selector, path.packet_life_time));
+        bytes.push(path.preference);
+        let mut path_rec = [0; 16];
+        path_rec.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
+        Self { flags: PathRecord::FLAGS, reserved: 0, path_rec }
+    }
+}
+
+/// The fields of a record, one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn next<const N: usize>(&mut self) -> [u8; N] {
+        let (field, rest) = self.0.split_first_chunk().expect("the record has 64 bytes");
+        self.0 = rest;
+        *field
+    }
+}
+
+impl CmId {
+    /// What the kernel knows of the way to the peer: paths, GIDs, P_Key and port. What it does not know yet is
+    /// zero or missing.
+    ///
+    /// `RDMA_USER_CM_CMD_QUERY`, for the GIDs and for the paths. The C library asks when the address
+    /// and the route are resolved and keeps the answer in the id; this asks when it is called.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibaddr")]
+    #[doc(alias = "path_rec")]
+    pub fn route(&self) -> Result<Route> {
+        const OPERATION: &str = "query the route of";
+        let subject = || self.inner.to_string();
+        let gids =
+            self.inner.command(OPERATION, subject, rdma_ucm_query_gid::new(self.inner.handle))?;
+        let paths =
+            self.inner.command(OPERATION, subject, rdma_ucm_query_path::new(self.inner.handle))?;
+        let address = |slot: &[u8]| match addr::decode(slot) {
+            Some(Address::Ib(address)) => Ok(address),
+            _ => Err(Error::malformed(OPERATION, subject(), "an address that is not AF_IB")),
+        };
+        Ok(Route {
+            local: address(&gids.src_addr)?,
+            peer: address(&gids.dst_addr)?,
+            pkey: u16::from_be(gids.pkey),
+            port_num: gids.port_num,
+            paths: paths.paths().iter().map(PathRecord::from).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field with a value of its own.
+    fn golden() -> (PathRecord, Vec<u8>) {
+        let mut wire = Vec::new();
+        wire.extend([0, 0, 0, 0, 1, 6, 0x1c, 6]);
+        wire.extend([0xd; 16]);
+        wire.extend([0x5; 16]);
+        wire.extend([0, 0x21, 0, 0x22]);
+        wire.extend([0x8a, 0xbc, 0xde, 64]); // raw, flow label 0xabcde, hop limit
+        wire.extend([0x18, 0x81]); // traffic class, reversible and one path
+        wire.extend([0xff, 0xff]);
+        wire.extend([0x12, 0x37]); // class 0x123, level 7
+        wire.extend([0x83, 0x87, 0x92, 1]); // exactly 1024 bytes, rate 7, life time 18, preference
+        wire.resize(64, 0);
+        let path = PathRecord {
+            service_id: 0x0106_1c06,
+            dgid: Gid([0xd; 16]),
+            sgid: Gid([5; 16]),
+            dlid: 0x21,
+            slid: 0x22,
+            raw_traffic: true,
+            flow_label: 0xa_bcde,
+            hop_limit: 64,
+            traffic_class: 0x18,
+            reversible: true,
+            numb_path: 1,
+            pkey: 0xffff,
+            qos_class: 0x123,
+            sl: 7,
+            mtu_selector: 2,
+            mtu: 3,
+            rate_selector: 2,
+            rate: 7,
+            packet_life_time_selector: 2,
+            packet_life_time: 18,
+            preference: 1,
+        };
+        (path, wire)
+    }
+
+    #[test]
+    fn a_path_record_goes_both_ways() {
+        let (path, wire) = golden();
+        let packed = ib_path_rec_data::from(&path);
+        assert_eq!(packed.path_rec_bytes(), wire);
+        assert_eq!((packed.flags.bits(), packed.reserved), (0x2b, 0));
+        assert_eq!(PathRecord::from(&packed), path);
+    }
+
+    #[test]
+    fn no_value_runs_into_the_next_field() {
+        let path = PathRecord {
+            flow_label: u32::MAX,
+            numb_path: u8::MAX,
+            sl: u8::MAX,
+            mtu: u8::MAX,
+            ..PathRecord::default()
+        };
+        let read = PathRecord::from(&ib_path_rec_data::from(&path));
+        let expected =
+            PathRecord { flow_label: 0xf_ffff, numb_path: 0x7f, sl: 0xf, mtu: 0x3f, ..path };
+        assert_eq!(read, expected);
+    }
+}

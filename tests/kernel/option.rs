@@ -1,0 +1,164 @@
+//! Options of an id, where their effect can be seen.
+
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PathRecord, PortSpace};
+use rdmacm::verbs::QpType;
+use rdmacm::verbs_abi::{ib_path_flags, ib_path_rec_data};
+
+use crate::bed::{LONG, Side, assert_invalid, channel, id, listen, request, resolve, rxe, siw};
+use crate::io::Shape;
+
+/// An id whose address is resolved, and its route not.
+fn addressed(channel: &EventChannel, server: std::net::SocketAddr) -> CmId {
+    let id = id(channel);
+    id.resolve_addr(None, server, LONG).expect("resolve the address");
+    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    id
+}
+
+fn resolve_route(channel: &EventChannel, id: &CmId) {
+    id.resolve_route(LONG).expect("resolve the route");
+    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+}
+
+/// Connects `id`, and accepts; the two sides.
+fn connect(id: CmId, channels: [&EventChannel; 2]) -> (Side, Side) {
+    let client = Side::new(id, Shape::default());
+    client.id.connect(&ConnParam::default()).expect("connect");
+    let server = Side::new(request(channels[1]), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    channels[0].expect_event(EventType::Established).expect("the client is connected");
+    channels[1].expect_event(EventType::Established).expect("the server is connected");
+    (client, server)
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_share_an_address_until_one_listens() {
+    let channel = channel();
+    let [first, second, third] = [id(&channel), id(&channel), id(&channel)];
+    first.set_reuseaddr(true).expect("set");
+    first.bind(rxe(0)).expect("bind");
+    let shared = first.local_addr().expect("query").expect("bound");
+    let error = third.bind(shared).expect_err("it does not want to share");
+    assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
+    second.set_reuseaddr(true).expect("set");
+    second.bind(shared).expect("both want to share");
+    let error = first.listen(0).expect_err("a listener is alone");
+    assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
+    let error = first.set_reuseaddr(false).expect_err("it is bound");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    assert!(error.to_string().contains("set the reuse of the address of id"), "{error}");
+    second.destroy().expect("destroy");
+    first.listen(0).expect("alone now");
+    first.set_reuseaddr(true).expect_err("it listens");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn one_port_serves_each_family_by_itself() {
+    let channel = channel();
+    let wildcard = |v6: bool, port| match v6 {
+        true => std::net::SocketAddr::from(([0_u16; 8], port)),
+        false => ([0_u8; 4], port).into(),
+    };
+    let both = id(&channel);
+    both.set_afonly(false).expect("set");
+    both.bind(wildcard(true, 0)).expect("bind");
+    let port = both.local_addr().expect("query").expect("bound").port();
+    let error = id(&channel).bind(wildcard(false, port)).expect_err("it is IPv4's too");
+    // So the kernel says it of wildcards.
+    assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
+    both.destroy().expect("destroy");
+    let only = id(&channel);
+    only.set_afonly(true).expect("set");
+    only.bind(wildcard(true, port)).expect("bind");
+    only.listen(0).expect("listen");
+    let other = id(&channel);
+    other.bind(wildcard(false, port)).expect("IPv4's is free");
+    other.listen(0).expect("listen");
+    let error = only.set_afonly(false).expect_err("too late");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_queue_pair_gets_the_ack_timeout() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let id = addressed(&ours, server);
+    let error = id.set_ack_timeout(32).expect_err("six bits");
+    assert_invalid(&error, &["set the ACK timeout of id", "32", "31 is the most"]);
+    id.set_ack_timeout(22).expect("set");
+    resolve_route(&ours, &id);
+    // Half of it each way.
+    assert_eq!(id.route().expect("route").paths[0].packet_life_time, 21);
+    let (client, server) = connect(id, [&ours, &theirs]);
+    assert_eq!(client.io.qp().query().expect("query").timeout, 22);
+    assert_ne!(server.io.qp().query().expect("query").timeout, 0);
+    let datagrams = CmId::new(&ours, PortSpace::Udp).expect("an id");
+    let error = datagrams.set_ack_timeout(1).expect_err("nothing is acknowledged");
+    assert_invalid(&error, &["acknowledgement"]);
+    let uc = CmId::with_qp_type(&ours, PortSpace::Ib, QpType::IB_UVERBS_QPT_UC).expect("an id");
+    uc.set_ack_timeout(1).expect_err("nothing is acknowledged");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_type_of_service_is_the_traffic_class_of_both_sides() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let id = addressed(&ours, server);
+    id.set_tos(0x28).expect("set");
+    resolve_route(&ours, &id);
+    assert_eq!(id.route().expect("route").paths[0].traffic_class, 0x28);
+    let (client, server) = connect(id, [&ours, &theirs]);
+    for side in [client, server] {
+        assert_eq!(side.io.qp().query().expect("query").dest.traffic_class, 0x28);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_leaves_the_type_of_service_to_tcp() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, siw(0));
+    let id = addressed(&ours, server);
+    id.set_tos(0x28).expect("set");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_path_stands_for_a_resolved_route() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let known = resolve(&ours, server).route().expect("route").paths;
+    let path = ib_path_rec_data::from(&known[0]);
+    let early = id(&ours);
+    let error = early.set_ib_path(&[path]).expect_err("there is no address yet");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    let id = addressed(&ours, server);
+    let mut useless = path;
+    useless.flags = PathRecord::FLAGS | ib_path_flags::IB_PATH_ALTERNATE;
+    for paths in [&[][..], &[useless]] {
+        let error = id.set_ib_path(paths).expect_err("nothing of use");
+        assert_invalid(&error, &["set the path of id", "no path"]);
+    }
+    id.set_ib_path(&[useless, path]).expect("set");
+    ours.expect_event(EventType::RouteResolved).expect("the event comes");
+    assert_eq!(id.route().expect("route").paths, known);
+    id.set_ib_path(&[path]).expect_err("it has one");
+    connect(id, [&ours, &theirs]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn options_of_an_id_whose_device_does_not_matter() {
+    let channel = channel();
+    let id = id(&channel);
+    id.set_tos(1).expect("set");
+    id.set_ack_timeout(0).expect("set");
+    id.set_ack_timeout(31).expect("set");
+    id.set_reuseaddr(true).expect("set");
+    id.set_reuseaddr(false).expect("set");
+    id.set_afonly(true).expect("set");
+}

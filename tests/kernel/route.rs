@@ -1,0 +1,59 @@
+//! What the kernel knows of the way to a peer.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use rdmacm::addr::IbAddress;
+use rdmacm::cm::{EventType, PortSpace};
+use rdmacm::device::Gid;
+
+use crate::bed::{LONG, channel, id, listen, resolve, rxe, rxe_v6, siw};
+
+/// The GID that stands for an IP address on RoCE.
+fn gid(ip: IpAddr) -> Gid {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),
+        IpAddr::V6(v6) => v6.into(),
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_route_grows_with_what_is_known() {
+    let (ours, theirs) = (channel(), channel());
+    for address in [rxe(0), rxe_v6(0)] {
+        let (_listener, server) = listen(&theirs, address);
+        let id = id(&ours);
+        let route = id.route().expect("route");
+        assert_eq!((route.port_num, route.pkey), (0, 0));
+        assert!(route.local.gid.is_zero() && route.paths.is_empty(), "{route:?}");
+        id.resolve_addr(None, server, LONG).expect("resolve the address");
+        ours.expect_event(EventType::AddrResolved).expect("address resolved");
+        let route = id.route().expect("route");
+        assert_eq!((route.port_num, route.pkey), (1, 0));
+        assert!(route.paths.is_empty(), "{route:?}");
+        let local = id.local_addr().expect("query").expect("bound");
+        for (ib, ip) in [(route.local, local), (route.peer, server)] {
+            let expected = IbAddress::new(gid(ip.ip()), PortSpace::Tcp, ip.port());
+            assert_eq!((ib.gid, ib.service_id), (expected.gid, expected.service_id));
+        }
+        id.resolve_route(LONG).expect("resolve the route");
+        ours.expect_event(EventType::RouteResolved).expect("route resolved");
+        let [path] = id.route().expect("route").paths[..] else { panic!("there is one path") };
+        assert_eq!((path.sgid, path.dgid), (route.local.gid, route.peer.gid));
+        assert_eq!((path.pkey, path.reversible), (0xffff, true));
+        assert!((1..=5).contains(&path.mtu), "{path:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_has_no_paths() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, server) = listen(&theirs, siw(0));
+    let route = resolve(&ours, server).route().expect("route");
+    assert_eq!(route.port_num, 1);
+    assert_eq!(route.paths, []);
+    // The hardware address, with nothing after it.
+    assert_ne!(Ipv6Addr::from(route.local.gid).segments()[0], 0);
+    assert_eq!(Ipv6Addr::from(route.local.gid).segments()[3..], [0; 5]);
+}

@@ -9,7 +9,7 @@ use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::device::Resources;
 use rdmacm::verbs::{
     Completion, CompletionQueue, QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
-    SendOperation, WcOpcode,
+    SendOperation, WcOpcode, WcStatus,
 };
 use rdmacm::{Error, ErrorKind};
 
@@ -307,6 +307,46 @@ fn a_read_that_was_not_negotiated_blocks_nothing() {
         tell(client, server);
     }
     connection.close();
+}
+
+/// The next completion, which must be the flush of a request.
+#[track_caller]
+fn flushed(completion: Completion) -> u64 {
+    assert_eq!(completion.status(), WcStatus::IB_WC_WR_FLUSH_ERR, "{completion:?}");
+    completion.wr_id()
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_posted_comes_back_when_the_connection_ends() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    tell(client, server);
+    for wr_id in 1..=3 {
+        client.io.receive(wr_id, 0..8).expect("post a receive");
+        server.io.receive(wr_id, 0..8).expect("post a receive");
+    }
+    client.id.disconnect().expect("disconnect");
+    (1..=3).for_each(|wr_id| assert_eq!(flushed(client.io.next()), wr_id));
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    (1..=3).for_each(|wr_id| assert_eq!(flushed(server.io.next()), wr_id));
+    // The kernel has flushed, and the library does not know.
+    server.io.receive(4, 0..8).expect("post a receive");
+    server.io.post(5, SendOperation::Send, 0..8, SendFlags::empty()).expect("post a send");
+    server.io.receive(6, 0..8).expect("post a receive");
+    server.id.disconnect().expect("disconnect");
+    for (from, due) in [(server, &[5, 4, 6, 7, 8][..]), (client, &[7, 8])] {
+        // Now it does.
+        from.io.receive(7, 0..8).expect("post a receive");
+        from.io.post(8, SendOperation::Send, 0..8, SendFlags::empty()).expect("post a send");
+        for wr_id in due {
+            let completion = from.io.polled().expect("it is there");
+            assert_eq!(completion.qp_num(), from.io.qp().number());
+            assert_eq!(flushed(completion), *wr_id);
+        }
+        assert!(from.io.polled().is_none());
+    }
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
 }
 
 fn rejected(error: &Error) -> (i32, &[u8]) {

@@ -226,7 +226,7 @@ impl CmId {
 
     /// Ends the connection.
     ///
-    /// The queue pair goes to ERR (on iWARP to SQD), which completes what is posted with a flush
+    /// The queue pair goes to ERR (on iWARP by way of SQD), which completes what is posted with a flush
     /// error; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
     /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
     /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
@@ -241,7 +241,7 @@ impl CmId {
         self.inner.check_service("disconnect", Service::Connected)?;
         let context = self.context()?;
         if let Some(qp) = self.qp() {
-            self.inner.carry_out(&transition::disconnecting(context.transport()), &qp)?;
+            self.inner.carry_out(transition::disconnecting(context.transport()), &qp)?;
         }
         let request = rdma_ucm_disconnect { id: self.inner.handle };
         self.inner.command("disconnect", || self.inner.to_string(), request)

@@ -48,6 +48,9 @@ pub(crate) enum PostError {
     Full(u32),
     /// The queue cannot hold the request.
     Invalid(Cow<'static, str>),
+    /// The queue pair is in ERR, and the driver completes nothing any more: a completion with a
+    /// flush error is to be made here.
+    Flushed,
     /// What the kernel shares is out of order.
     Malformed(&'static str),
     /// The doorbell was refused: the request stands in the ring, and the device may come to it later.
@@ -230,6 +233,15 @@ impl SendRing {
             Self::Siw(ring) => unsafe { ring.post(context, handle, state, request) },
         }
     }
+
+    /// Takes back what the kernel has left in the ring of a queue pair that has gone to ERR, and
+    /// will not complete; the requests' numbers.
+    pub(crate) fn abandoned(&mut self) -> Vec<u64> {
+        match self {
+            Self::Rxe(_) => Vec::new(),
+            Self::Siw(ring) => ring.abandoned(),
+        }
+    }
 }
 
 /// The program's end of a receive queue.
@@ -256,6 +268,15 @@ impl ReceiveRing {
             Self::Rxe(ring) => unsafe { ring.post(state, request) },
             // SAFETY: as above.
             Self::Siw(ring) => unsafe { ring.post(state, request) },
+        }
+    }
+
+    /// Takes back what the kernel has left in the ring of a queue pair that has gone to ERR, and
+    /// will not complete; the requests' numbers.
+    pub(crate) fn abandoned(&mut self) -> Vec<u64> {
+        match self {
+            Self::Rxe(_) => Vec::new(),
+            Self::Siw(ring) => ring.abandoned(),
         }
     }
 

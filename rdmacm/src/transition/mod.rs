@@ -78,13 +78,14 @@ pub(crate) fn failed() -> [Step; 1] {
     [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
 }
 
-/// The connection ends: on iWARP the queue pair closes the connection, elsewhere it flushes only.
-pub(crate) fn disconnecting(transport: Transport) -> [Step; 1] {
+/// The connection ends: on iWARP SQD closes it, and ERR makes sure that it does not come about where
+/// it did not stand yet; elsewhere what is posted is flushed, and the connection stands.
+pub(crate) fn disconnecting(transport: Transport) -> &'static [Step] {
+    const FLUSH: Step = Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly };
+    const CLOSE: Step = Step { state: QpState::IB_QPS_SQD, attributes: Attributes::StateOnly };
     match transport {
-        Transport::Iwarp => {
-            [Step { state: QpState::IB_QPS_SQD, attributes: Attributes::StateOnly }]
-        }
-        _ => failed(),
+        Transport::Iwarp => &[CLOSE, FLUSH],
+        _ => &[FLUSH],
     }
 }
 
@@ -161,9 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn iwarp_drains_and_the_others_flush() {
-        assert_eq!(states(&disconnecting(Transport::Iwarp)), [QpState::IB_QPS_SQD]);
-        assert_eq!(states(&disconnecting(Transport::InfiniBand)), [QpState::IB_QPS_ERR]);
+    fn iwarp_closes_and_all_flush() {
+        let iwarp = [QpState::IB_QPS_SQD, QpState::IB_QPS_ERR];
+        assert_eq!(states(disconnecting(Transport::Iwarp)), iwarp);
+        assert_eq!(states(disconnecting(Transport::InfiniBand)), [QpState::IB_QPS_ERR]);
         assert_eq!(failed()[0].attributes, Attributes::StateOnly);
     }
 }

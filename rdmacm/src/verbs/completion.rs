@@ -1,7 +1,9 @@
 //! Completion queues, completions, and the channel that wakes who waits for them.
 
+use std::collections::VecDeque;
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_abi::{
     AlignedU64, ib_uverbs_comp_event_desc, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc,
@@ -99,13 +101,34 @@ pub struct CompletionQueue {
     inner: Arc<Inner>,
 }
 
+/// What waits to be polled.
+#[derive(Debug)]
+struct Completions {
+    ring: CompletionRing,
+    /// Those that the library makes, of requests that the driver does not complete any more: they
+    /// come after those that it did complete.
+    flushed: VecDeque<Completion>,
+}
+
+impl Completions {
+    #[inline]
+    fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
+        let count = self.ring.poll(into)?;
+        if self.flushed.is_empty() {
+            return Ok(count);
+        }
+        let rest = into[count..].iter_mut().zip(iter::from_fn(|| self.flushed.pop_front()));
+        Ok(count + rest.map(|(place, flushed)| *place = flushed).count())
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     object: Object<ib_uverbs_destroy_cq>,
     token: Token,
     capacity: u32,
     channel: Option<CompletionChannel>,
-    ring: Mutex<CompletionRing>,
+    completions: Mutex<Completions>,
     arming: Arming,
     /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper,
     /// and would leave a second one sleeping on a queue that nobody arms again.
@@ -152,7 +175,7 @@ impl CompletionQueue {
             token,
             capacity: response.cqe,
             channel: channel.cloned(),
-            ring: Mutex::new(ring),
+            completions: Mutex::new(Completions { ring, flushed: VecDeque::new() }),
             arming,
             sleeper: Mutex::new(()),
             acks,
@@ -191,8 +214,23 @@ impl CompletionQueue {
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         self.check_process("poll")?;
-        let mut ring = self.inner.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.poll(into).map_err(|what| Error::malformed("poll", self.inner.subject(), what))
+        let polled = self.inner.completions().poll(into);
+        polled.map_err(|what| Error::malformed("poll", self.inner.subject(), what))
+    }
+
+    /// Completes requests of queue pair `number` with a flush error, in place of a driver that does
+    /// not.
+    pub(super) fn flush(&self, number: u32, wr_ids: &[u64]) {
+        let flushed = |wr_id: &u64| {
+            let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
+            Completion(ib_uverbs_wc { wr_id, status, qp_num: number, ..ib_uverbs_wc::default() })
+        };
+        self.inner.completions().flushed.extend(wr_ids.iter().map(flushed));
+    }
+
+    /// Whether it holds fewer such completions than it has room for.
+    pub(super) fn may_flush(&self) -> bool {
+        self.inner.completions().flushed.len() < self.inner.capacity as usize
     }
 
     #[inline]
@@ -284,6 +322,10 @@ impl CompletionQueue {
 }
 
 impl Inner {
+    fn completions(&self) -> MutexGuard<'_, Completions> {
+        self.completions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn subject(&self) -> String {
         format!("completion queue {} on {}", self.token, self.object.context().device().name())
     }

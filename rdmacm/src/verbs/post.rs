@@ -13,6 +13,7 @@ use nix::errno::Errno;
 pub use verbs_abi::ib_uverbs_sge as Sge;
 
 use super::address_handle::Destination;
+use super::completion::CompletionQueue;
 use super::queue_pair::{QueuePair, lock};
 use super::{QpState, QpType};
 use crate::error::{Error, ErrorKind, Result};
@@ -137,16 +138,17 @@ impl QueuePair {
         let (context, handle, state) = (self.context(), self.inner.object.handle(), self.state());
         // SAFETY: the contract of this function is that of the callee.
         let posted = unsafe { ring.post(context, handle, state, request) };
-        posted.map_err(|error| self.refused(OPERATION, error))
+        self.posted(posted, &self.inner.send_cq, request.wr_id)
+            .map_err(|error| self.refused(OPERATION, error))
     }
 
     /// Posts a receive request.
     ///
     /// Stores the request in the ring that the kernel shares; no system call. A completion follows
-    /// with the message that the request receives, or when the queue pair goes to ERR. To one that
-    /// is in ERR rxe must say so once more (`IB_USER_VERBS_CMD_MODIFY_QP`) for the request to come
-    /// back; of one that failed by itself the library knows only after a
-    /// [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify).
+    /// with the message that the request receives, or when the queue pair goes to ERR. Of a request
+    /// to one that is in ERR already rxe must be told (`IB_USER_VERBS_CMD_MODIFY_QP`) for it to come
+    /// back, and on siw the library completes it; of one that failed by itself the library knows
+    /// only after a [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify).
     ///
     /// # Safety
     ///
@@ -170,7 +172,8 @@ impl QueuePair {
         let posted = unsafe { ring.post(state, request) };
         let unseen = state == QpState::IB_QPS_ERR && ring.flushes_on_modify_only();
         drop(ring);
-        posted.map_err(|error| self.refused(OPERATION, error))?;
+        self.posted(posted, &self.inner.recv_cq, request.wr_id)
+            .map_err(|error| self.refused(OPERATION, error))?;
         if unseen {
             self.modify(&transition::state_only(state))?;
         }
@@ -195,6 +198,23 @@ impl QueuePair {
         }
     }
 
+    /// Completes what the driver does not.
+    #[inline]
+    fn posted(
+        &self,
+        posted: Result<(), PostError>,
+        cq: &CompletionQueue,
+        wr_id: u64,
+    ) -> Result<(), PostError> {
+        match posted {
+            Err(PostError::Flushed) if cq.may_flush() => {
+                cq.flush(self.inner.number, &[wr_id]);
+                Ok(())
+            }
+            posted => posted,
+        }
+    }
+
     #[inline]
     fn check_process(&self, operation: &'static str) -> Result<()> {
         self.context()
@@ -211,6 +231,10 @@ impl QueuePair {
             Error::new(operation, subject.clone(), kind)
         };
         match error {
+            PostError::Flushed => {
+                let reason = "the completion queue holds all the flush errors that it can";
+                invalid(Errno::ENOMEM, reason.into())
+            }
             PostError::Full(most) => {
                 let reason = format!("the queue is full: {most} requests are outstanding");
                 invalid(Errno::ENOMEM, reason.into())

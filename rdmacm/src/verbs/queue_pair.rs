@@ -76,13 +76,14 @@ pub struct QueuePair {
 pub(super) struct Inner {
     pub(super) object: Object<ib_uverbs_destroy_qp>,
     pd: ProtectionDomain,
-    send_cq: CompletionQueue,
-    recv_cq: CompletionQueue,
+    pub(super) send_cq: CompletionQueue,
+    pub(super) recv_cq: CompletionQueue,
     pub(super) number: u32,
     qp_type: QpType,
     caps: QueuePairCaps,
     /// The state that the last successful modify asked for. A failing request may have moved the
-    /// queue pair on to ERR.
+    /// queue pair on to ERR; and on iWARP the kernel moves it to RTS, and to ERR when the peer ends
+    /// the connection.
     state: AtomicU8,
     pub(super) send: Mutex<SendRing>,
     pub(super) receive: Mutex<ReceiveRing>,
@@ -235,12 +236,17 @@ impl QueuePair {
             alt_timeout: attributes.alt_timeout,
             reserved: [0; 2],
         };
-        // Of a receive that another thread posts meanwhile, either the kernel or the post must see
+        // Of a request that another thread posts meanwhile, either the kernel or the post must see
         // that it is to be flushed.
-        let _receives = (state == QpState::IB_QPS_ERR).then(|| lock(&self.inner.receive));
+        let rings = (state == QpState::IB_QPS_ERR)
+            .then(|| (lock(&self.inner.send), lock(&self.inner.receive)));
         let modified = self.context().file().command(request);
         if modified.is_ok() && mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
             self.inner.state.store(state.0, Ordering::Release);
+            if let Some((mut send, mut receive)) = rings {
+                self.inner.send_cq.flush(self.inner.number, &send.abandoned());
+                self.inner.recv_cq.flush(self.inner.number, &receive.abandoned());
+            }
         }
         modified.map_err(|refused| {
             let what = match mask.contains(ib_qp_attr_mask::IB_QP_STATE) {

@@ -199,8 +199,8 @@ impl SendRing {
         state: QpState,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
-        check_state(state)?;
         let element = self.element(request)?;
+        check_state(state)?;
         if !self.connected {
             // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
             // none, a doorbell does nothing.
@@ -234,6 +234,10 @@ impl SendRing {
             }
             Err(refused) => Err(PostError::Refused(refused)),
         }
+    }
+
+    pub(super) fn abandoned(&mut self) -> Vec<u64> {
+        self.ring.clear()
     }
 
     /// The element of `request`.
@@ -306,9 +310,9 @@ impl ReceiveRing {
         state: QpState,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
-        check_state(state)?;
         let mut element = siw_rqe { id: request.wr_id.into(), ..siw_rqe::default() };
         element.num_sge = gathered(request.scatter, self.max_sge, &mut element.sge)?;
+        check_state(state)?;
         let Some(ring) = &mut self.ring else { return Err(PostError::Full(0)) };
         if !ring.has_room() {
             return Err(PostError::Full(ring.capacity()));
@@ -316,16 +320,23 @@ impl ReceiveRing {
         ring.put(&element);
         Ok(())
     }
+
+    pub(super) fn abandoned(&mut self) -> Vec<u64> {
+        self.ring.as_mut().map(Ring::clear).unwrap_or_default()
+    }
 }
 
-/// Refuses what would never complete: the kernel flushes once, when the queue pair goes to error.
+/// That the kernel looks at what is posted in `state`. It flushes when the queue pair goes to error,
+/// and what is posted after that stays in the ring.
 fn check_state(state: QpState) -> Result<(), PostError> {
-    let reason = match state {
-        QpState::IB_QPS_RESET => "needs IB_QPS_INIT",
-        QpState::IB_QPS_INIT | QpState::IB_QPS_RTR | QpState::IB_QPS_RTS => return Ok(()),
-        _ => "siw completes nothing that is posted after the end of the connection",
-    };
-    Err(PostError::Invalid(format!("the queue pair is in {state}: {reason}").into()))
+    match state {
+        QpState::IB_QPS_RESET => {
+            let reason = "the queue pair is in IB_QPS_RESET, and posting needs IB_QPS_INIT";
+            Err(PostError::Invalid(reason.into()))
+        }
+        QpState::IB_QPS_ERR => Err(PostError::Flushed),
+        _ => Ok(()),
+    }
 }
 
 /// Copies the pieces of memory into an element; their number.

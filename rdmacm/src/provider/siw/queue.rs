@@ -157,6 +157,25 @@ impl<E: Work> Ring<E> {
         self.mask == 0 || !self.is_valid(self.count.wrapping_sub(2))
     }
 
+    /// Takes back every element that the kernel has left; their identifiers, in order.
+    pub(super) fn clear(&mut self) -> Vec<u64> {
+        let mut left = Vec::new();
+        for back in (0..=self.mask).rev() {
+            let count = self.count.wrapping_sub(back).wrapping_sub(1);
+            if self.flags(count).swap(0, Ordering::AcqRel) & VALID == 0 {
+                continue;
+            }
+            let mut id = [0; size_of::<u64>()];
+            let from = self.element(count);
+            // SAFETY: `from` is valid for reads of an element, which begins with the identifier;
+            // `id` is valid for writes by being an array; bytes have no alignment; the two do not
+            // overlap, as no array of ours is made of a mapping.
+            unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut id).cast(), id.len()) };
+            left.push(u64::from_ne_bytes(id));
+        }
+        left
+    }
+
     /// Takes back the element that was put last, which the kernel has refused to take.
     pub(super) fn take_back(&mut self) {
         self.count = self.count.wrapping_sub(1);
@@ -326,6 +345,19 @@ mod tests {
         ring.put(&send(2));
         taken(&ring, 0);
         assert_eq!(taken(&ring, 1).id.get(), 2);
+    }
+
+    #[test]
+    fn what_the_kernel_has_left_is_cleared_in_order() {
+        let mut ring = sends(4);
+        assert_eq!(ring.clear(), [0; 0]);
+        (10..14).for_each(|id| ring.put(&send(id)));
+        taken(&ring, 0);
+        ring.put(&send(14));
+        taken(&ring, 1);
+        assert_eq!(ring.clear(), [12, 13, 14]);
+        assert_eq!(ring.clear(), [0; 0]);
+        assert!(ring.has_room());
     }
 
     #[test]

@@ -45,9 +45,13 @@ every_pair! {
     ipv6
     eight_clients
     a_killed_server
+    siw_pings
+    siw_eight_clients
+    siw_a_killed_server
 }
 
 const V4: &str = "10.0.0.1";
+const SIW: &str = "10.0.0.2";
 const V6: &str = "fd00::1";
 
 /// One run of the two programs, in which everything must be as expected.
@@ -78,16 +82,38 @@ fn pings(server: Program, client: Program) {
     }
 }
 
+fn siw_pings(server: Program, client: Program) {
+    for (size, count) in [(64, 100), (65_535, 10)] {
+        run(server, client, SIW, size, count);
+    }
+}
+
 fn ipv6(server: Program, client: Program) {
     run(server, client, V6, 64, 10);
 }
 
+fn eight_clients(server: Program, client: Program) {
+    serves_eight(server, client, V4);
+}
+
+fn siw_eight_clients(server: Program, client: Program) {
+    serves_eight(server, client, SIW);
+}
+
+fn a_killed_server(server: Program, client: Program) {
+    survives(server, client, V4);
+}
+
+fn siw_a_killed_server(server: Program, client: Program) {
+    survives(server, client, SIW);
+}
+
 /// A persistent server serves eight clients at once. Ours loses another meanwhile, and holds nothing
 /// of any of them when they are gone.
-fn eight_clients(server: Program, client: Program) {
+fn serves_eight(server: Program, client: Program, address: &str) {
     let (size, count) = (1000, 100);
     let ours = server == Program::Ours;
-    let mut server = Server::start(server, V4, &["-P", "-S", &size.to_string()]);
+    let mut server = Server::start(server, address, &["-P", "-S", &size.to_string()]);
     let before = server.holds();
     let torn = ours.then(|| {
         let mut torn = connect(client, &server, size, 0, &["-v"]);
@@ -119,8 +145,8 @@ fn eight_clients(server: Program, client: Program) {
 }
 
 /// A client whose server is killed ends by itself.
-fn a_killed_server(server: Program, client: Program) {
-    let mut server = Server::start(server, V4, &[]);
+fn survives(server: Program, client: Program, address: &str) {
+    let mut server = Server::start(server, address, &[]);
     let mut torn = connect(client, &server, 64, 0, &["-v"]);
     torn.next_line().expect("a ping");
     server.process.kill();
@@ -136,8 +162,18 @@ fn a_killed_server(server: Program, client: Program) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_killed_client() {
+    a_client_is_killed(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_killed_client() {
+    a_client_is_killed(SIW);
+}
+
+fn a_client_is_killed(address: &str) {
     for client in [Program::Ours, Program::C] {
-        let server = Server::start(Program::Ours, V4, &[]);
+        let server = Server::start(Program::Ours, address, &[]);
         let mut torn = connect(client, &server, 64, 0, &["-v"]);
         torn.next_line().expect("a ping");
         torn.kill();

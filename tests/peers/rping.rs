@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use rdmacm::device::Resources;
+use rdmacm::device::{self, Resources};
 use rdmacm_tests::{Process, promised, promised_device, wait_until};
 
 /// Long enough for a thousand pings on a loaded machine.
@@ -61,9 +61,11 @@ impl Server {
         Self { process, address: address.into(), port }
     }
 
-    /// The objects on the device, and the server's threads and descriptors.
-    pub(crate) fn holds(&self) -> (Resources, usize, usize) {
-        let objects = promised_device("rxe0").resources().expect("count the objects");
+    /// The objects on the devices, and the server's threads and descriptors.
+    pub(crate) fn holds(&self) -> (Vec<Resources>, usize, usize) {
+        let devices = device::list().expect("list the devices");
+        let objects = devices.iter().map(|device| device.resources().expect("count the objects"));
+        let objects = objects.collect();
         let entries = |name: &str| {
             let directory = fs::read_dir(format!("/proc/{}/{name}", self.process.id()));
             directory.expect("the server runs").count()
@@ -72,10 +74,10 @@ impl Server {
     }
 }
 
-/// Whether process `pid` has an id that listens on rxe0.
+/// Whether process `pid` has an id that listens.
 pub(crate) fn listens(pid: u32) -> bool {
     let mut command = Command::new("rdma");
-    let listed = Process::start(command.args(["res", "show", "cm_id", "link", "rxe0"]), LIMIT);
+    let listed = Process::start(command.args(["res", "show", "cm_id"]), LIMIT);
     let listed = listed.finish();
     assert!(listed.status.success(), "{}", listed.stderr);
     let owner = format!(" pid {pid} ");

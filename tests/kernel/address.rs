@@ -32,7 +32,7 @@ impl Drop for Plain {
     }
 }
 
-fn ip(arguments: &[&str]) {
+pub(crate) fn ip(arguments: &[&str]) {
     let status = Command::new("ip").args(arguments).status().expect("run ip");
     assert!(status.success(), "ip {arguments:?}");
 }

@@ -15,6 +15,7 @@ mod io;
 mod leak;
 mod lifetime;
 mod migrate;
+mod multicast;
 mod option;
 mod permission;
 mod process;

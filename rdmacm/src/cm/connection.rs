@@ -85,11 +85,11 @@ impl CmId {
         self.inner.state().qp.clone()
     }
 
-    /// Lets go of the id's queue pair, which is destroyed unless the program holds it too.
+    /// Lets go of the id's queue pair, which is destroyed unless the program holds it too. It is
+    /// detached from the multicast groups of the id; the id is in them still.
     #[doc(alias = "rdma_destroy_qp")]
     pub fn destroy_qp(&self) {
-        let qp = self.inner.state().qp.take();
-        drop(qp);
+        self.inner.let_go_of_qp();
     }
 
     /// Asks the peer at the resolved address to connect; on an id for datagrams, where to send them.
@@ -238,7 +238,7 @@ impl CmId {
     /// connected, its queue pair being in ERR then.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
-        self.inner.check_service("disconnect", Service::Connected)?;
+        self.inner.check_service("disconnect")?;
         let context = self.context()?;
         if let Some(qp) = self.qp() {
             self.inner.carry_out(transition::disconnecting(context.transport()), &qp)?;
@@ -260,7 +260,7 @@ impl CmId {
     /// after, or is for datagrams; EINVAL in the wrong state.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
-        self.inner.check_service("establish", Service::Connected)?;
+        self.inner.check_service("establish")?;
         if self.qp().is_some() {
             let reason = "the id has a queue pair of its own, and is confirmed by the library";
             return Err(Error::invalid("establish", self.inner.to_string(), reason));
@@ -351,16 +351,15 @@ impl Inner {
         self.command("ask for the queue pair attributes of", || self.to_string(), request)
     }
 
-    /// That the id is for `wanted`, as `operation` is.
-    pub(super) fn check_service(&self, operation: &'static str, wanted: Service) -> Result<()> {
-        if self.service() == wanted {
-            return Ok(());
+    /// That the id is for connections, as `operation` is.
+    fn check_service(&self, operation: &'static str) -> Result<()> {
+        match self.service() {
+            Service::Connected => Ok(()),
+            Service::Datagram => {
+                let reason = "it is for datagrams, which have no connection";
+                Err(Error::invalid(operation, self.to_string(), reason))
+            }
         }
-        let reason = match wanted {
-            Service::Connected => "it is for datagrams, which have no connection",
-            Service::Datagram => "it is for connections, and this is for datagrams",
-        };
-        Err(Error::invalid(operation, self.to_string(), reason))
     }
 
     /// What can be said of `param` before the kernel is asked.

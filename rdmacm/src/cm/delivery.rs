@@ -10,9 +10,10 @@ use ucma_abi::{rdma_ucm_event_resp, rdma_ucm_get_event};
 use verbs_abi::AlignedU64;
 
 use super::channel::{EventChannel, destroy_id};
-use super::event::Event;
+use super::event::{Event, GroupEvent};
 use super::id::{CmId, IDS, Inner};
 use super::migrate::BELL;
+use super::multicast::GROUPS;
 use super::parse::{EventType, RawEvent};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -26,7 +27,8 @@ impl EventChannel {
     /// `RDMA_USER_CM_CMD_GET_EVENT`. Where the event is the answer to [`CmId::connect`] on an id
     /// with a queue pair, the queue pair is brought to RTS and the connection confirmed first
     /// (INIT_QP_ATTR, MODIFY_QP, ACCEPT), and the event is `Established`; where that fails it
-    /// is `ConnectError`. A `Rejected` connection's queue pair goes to ERR. Events of ids that no
+    /// is `ConnectError`. A `Rejected` connection's queue pair goes to ERR. With `MulticastJoin` the
+    /// id's queue pair is attached to the group (ATTACH_MCAST). Events of ids that no
     /// longer live are dropped here.
     ///
     /// # Errors
@@ -119,6 +121,9 @@ impl EventChannel {
         if raw.event_type() == EventType::ConnectRequest {
             return self.deliver_request(raw);
         }
+        if matches!(raw.event_type(), EventType::MulticastJoin | EventType::MulticastError) {
+            return self.deliver_multicast(raw);
+        }
         let id = match raw.uid() {
             BELL => {
                 self.inner.bell_has_rung();
@@ -144,6 +149,7 @@ impl EventChannel {
             token: id.token,
             listener: None,
             data: raw.data(id.service()),
+            group: None,
             _unacknowledged: id.hand_out(&self.inner),
         })
     }
@@ -173,7 +179,29 @@ impl EventChannel {
             status: raw.status(),
             listener: Some(listener.token),
             data,
+            group: None,
             _unacknowledged: listener.hand_out(&self.inner),
+        })
+    }
+
+    /// The same for an event of a multicast group, which carries the group's number and counts for
+    /// group and id.
+    fn deliver_multicast(&self, raw: &RawEvent) -> Option<Event> {
+        let group = GROUPS.get(raw.uid())?;
+        let id = group.id.upgrade()?;
+        // Counted for both whether the program sees the event or not.
+        let (of_id, of_group) = (id.hand_out(&self.inner), group.acks.hand_out(true));
+        let seen = if id.is_gone() { None } else { group.react(&id, raw) };
+        let (event_type, status) = seen.filter(|_| !id.is_gone())?;
+        Some(Event {
+            request: None,
+            event_type,
+            status,
+            token: id.token,
+            listener: None,
+            data: raw.data(id.service()),
+            group: Some(GroupEvent { address: group.address, _unacknowledged: of_group }),
+            _unacknowledged: of_id,
         })
     }
 }

@@ -7,6 +7,7 @@ use super::param::{ConnParam, DatagramParam};
 use super::parse::{EventData, EventType};
 use super::reject::{RejectReason, Rejection};
 use crate::acks::Unacknowledged;
+use crate::addr::Address;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Token;
 
@@ -15,6 +16,7 @@ use crate::registry::Token;
 ///
 /// Dropping the event acknowledges it (`rdma_ack_cm_event`). Until then [`CmId::destroy`] of the id
 /// that it counts for waits: the listening id for a `ConnectRequest`, else the id that it is about.
+/// [`CmId::leave_multicast`] waits for the events of its group.
 /// An event is owned, and may go to another thread.
 ///
 /// A `ConnectRequest` owns the id of the new connection: take it with
@@ -32,6 +34,14 @@ pub struct Event {
     pub(super) token: Token,
     pub(super) listener: Option<Token>,
     pub(super) data: EventData,
+    pub(super) group: Option<GroupEvent>,
+    pub(super) _unacknowledged: Unacknowledged,
+}
+
+/// What an event of a multicast group has besides: it counts for the group too.
+#[derive(Debug)]
+pub(super) struct GroupEvent {
+    pub(super) address: Address,
     pub(super) _unacknowledged: Unacknowledged,
 }
 
@@ -57,6 +67,11 @@ impl Event {
     #[doc(alias = "listen_id")]
     pub fn listener(&self) -> Option<Token> {
         self.listener
+    }
+
+    /// With `MulticastJoin` and `MulticastError`, the address of the group, as it was joined.
+    pub fn multicast(&self) -> Option<Address> {
+        self.group.as_ref().map(|group| group.address)
     }
 
     /// The event's parameters.
@@ -154,6 +169,7 @@ mod tests {
             token: Registry::<()>::new().reserve(),
             listener: None,
             data: EventData::None,
+            group: None,
             _unacknowledged: Arc::new(Acks::default()).hand_out(true),
         }
     }

@@ -14,6 +14,7 @@ use verbs_abi::AlignedU64;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::external::Ece;
+use super::multicast::{self, Joined};
 use super::parse::{EventData, Service};
 use crate::acks::{Acks, Unacknowledged};
 use crate::addr::{self, Address, Encoded};
@@ -131,6 +132,8 @@ pub(super) struct State {
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,
+    /// The multicast groups that it has joined, in this order.
+    pub(super) groups: Vec<Joined>,
 }
 
 impl CmId {
@@ -354,8 +357,8 @@ impl CmId {
     /// Destroys the id and waits until its events are acknowledged.
     ///
     /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the
-    /// requests among them; on a connected id it disconnects. The id's queue pair goes, unless
-    /// the program holds it too.
+    /// requests among them; on a connected id it disconnects. The id leaves its multicast
+    /// groups. Its queue pair goes, unless the program holds it too.
     ///
     /// # Errors
     ///
@@ -373,9 +376,10 @@ impl CmId {
         }
         match self.inner.end() {
             Ok(reported) => {
-                self.inner.state().qp = None;
+                let groups = self.inner.let_go();
                 self.inner.acks.wait(reported);
                 IDS.remove(self.inner.token);
+                multicast::forget(&groups);
                 Ok(())
             }
             Err(refused) => {
@@ -396,7 +400,7 @@ impl Drop for CmId {
         if let Err(Refused::WrongProcess(_)) = self.inner.end() {
             channel.abandon(self.inner.handle);
         }
-        self.inner.state().qp = None;
+        multicast::forget(&self.inner.let_go());
     }
 }
 

@@ -11,6 +11,10 @@
 //! | 4 | [`CmId::create_qp`], [`CmId::connect`] | on the server `ConnectRequest`, which brings a new id | |
 //! | 5 | | on both `Established`, or on the client `Rejected`, `Unreachable` | [`CmId::create_qp`], [`CmId::accept`] or [`CmId::reject`] |
 //! | 6 | [`CmId::disconnect`] | on both `Disconnected` | [`CmId::disconnect`] |
+//!
+//! Ids for datagrams ([`PortSpace::Udp`]) go through steps 1 to 4 to learn where to send; there is
+//! no connection, and on the server no event follows its [`CmId::accept`]. They join multicast
+//! groups: [`CmId::join_multicast`].
 
 mod channel;
 mod connection;
@@ -19,6 +23,7 @@ mod event;
 mod external;
 mod id;
 mod migrate;
+mod multicast;
 mod option;
 mod param;
 mod parse;
@@ -29,6 +34,7 @@ pub use channel::EventChannel;
 pub use event::Event;
 pub use external::Ece;
 pub use id::{CmId, PortSpace};
+pub use multicast::Membership;
 pub use param::{ConnParam, DatagramParam};
 pub use parse::{EventData, EventType, RawEvent, Service};
 pub use reject::{RejectReason, Rejection};

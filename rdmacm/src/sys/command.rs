@@ -18,6 +18,9 @@ use crate::error::{Error, ErrorKind, WrongProcess};
 pub(crate) enum Refused {
     /// The kernel's errno.
     Os(Errno),
+    /// The same where the number is one that only the kernel has a name for, such as 524, its
+    /// ENOTSUPP.
+    Unnamed(i32),
     /// The file belongs to another process, or to other credentials.
     WrongProcess(WrongProcess),
 }
@@ -32,6 +35,7 @@ impl Refused {
         let kind = match self {
             Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
             Self::Os(errno) => ErrorKind::Os(errno as i32),
+            Self::Unnamed(errno) => ErrorKind::Os(errno),
         };
         Error::new(operation, subject, kind)
     }
@@ -95,6 +99,7 @@ pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Ref
         Err(Errno::EACCES) if !credentials_match(fd) => {
             Err(Refused::WrongProcess(WrongProcess::Credentials))
         }
+        Err(Errno::UnknownErrno) => Err(Refused::Unnamed(Errno::last_raw())),
         Err(errno) => Err(Refused::Os(errno)),
     }
 }

@@ -1,0 +1,258 @@
+//! Multicast groups: joining, leaving, and the id's queue pair in them.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use nix::errno::Errno;
+use ucma_abi::{
+    RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_ucm_join_mcast,
+    rdma_ucm_leave_mcast,
+};
+use verbs_abi::AlignedU64;
+
+use super::id::{CmId, Inner};
+use super::parse::{EventData, EventType, RawEvent, Service};
+use crate::acks::Acks;
+use crate::addr::{self, Address};
+use crate::device::Gid;
+use crate::error::{Error, ErrorKind, Result};
+use crate::registry::{Registry, Token};
+#[cfg(doc)]
+use crate::verbs::QueuePair;
+
+/// The groups of the process's living ids, by the number that the kernel knows each membership by.
+pub(super) static GROUPS: Registry<Group> = Registry::new();
+
+/// What an id is to a multicast group.
+#[doc(alias = "rdma_cm_mc_join_flags")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Membership {
+    /// It sends and receives.
+    #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
+    Full,
+    /// It sends only: nothing is delivered to its queue pair. On RoCE the network is not told; on
+    /// InfiniBand the subnet manager must know of such members.
+    #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
+    SendOnly,
+}
+
+impl Membership {
+    fn flags(self) -> u16 {
+        match self {
+            Self::Full => RDMA_MC_JOIN_FLAG_FULLMEMBER,
+            Self::SendOnly => RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        }
+    }
+}
+
+/// A group that an id has joined or joins: found by token when an event comes.
+#[derive(Debug)]
+pub(super) struct Group {
+    token: Token,
+    pub(super) id: Weak<Inner>,
+    pub(super) address: Address,
+    membership: Membership,
+    pub(super) acks: Arc<Acks>,
+    attachment: Mutex<Attachment>,
+}
+
+/// What the id's queue pair has to do with a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attachment {
+    /// Nothing yet, or nothing at all.
+    None,
+    /// It is attached, to what the port knows by this GID and LID.
+    To(Gid, u16),
+    /// The group is left, and nothing may be attached any more.
+    Left,
+}
+
+/// A group of an id, and the kernel's name of the membership.
+#[derive(Debug)]
+pub(super) struct Joined {
+    handle: u32,
+    group: Arc<Group>,
+}
+
+impl CmId {
+    /// Joins a multicast group.
+    ///
+    /// `RDMA_USER_CM_CMD_JOIN_MCAST`. `MulticastJoin` or `MulticastError` follows, and says the
+    /// [group](super::Event::multicast); the former [where to send](super::Event::datagram). With it
+    /// the queue pair that the id has then is attached to the group as it is read from the channel
+    /// (`IB_USER_VERBS_CMD_ATTACH_MCAST`), unless the membership is to send only; where that fails
+    /// the event is `MulticastError`. A program's own queue pair is its own to
+    /// [attach](QueuePair::attach_multicast).
+    ///
+    /// The id must be bound to a device, by [`bind`](Self::bind) or by
+    /// [`resolve_addr`](Self::resolve_addr), and not yet be further. It leaves its groups when it
+    /// goes. A group may be joined more than once, and is left as often.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the id has no device, or listens, or has a route; [`ErrorKind::Invalid`] where
+    /// it is for connections; errno 524 (the kernel's ENOTSUPP) for IPv6 groups on RoCE v2; ENODEV
+    /// where the network device is gone.
+    #[doc(alias = "rdma_join_multicast")]
+    #[doc(alias = "rdma_join_multicast_ex")]
+    pub fn join_multicast(&self, group: impl Into<Address>, membership: Membership) -> Result<()> {
+        const OPERATION: &str = "join the multicast group";
+        let address = group.into();
+        let subject = || format!("{address} on {}", self.inner);
+        if self.inner.service() != Service::Datagram {
+            let reason = "the id is for connections, and groups are for datagrams";
+            return Err(Error::invalid(OPERATION, subject(), reason));
+        }
+        let encoded = addr::encode(&address);
+        let token = GROUPS.reserve();
+        let group = Arc::new(Group {
+            token,
+            id: Arc::downgrade(&self.inner),
+            address,
+            membership,
+            acks: Arc::default(),
+            attachment: Mutex::new(Attachment::None),
+        });
+        // Before the kernel knows of it: another thread may read the event at once.
+        GROUPS.set(token, &group);
+        let request = rdma_ucm_join_mcast {
+            response: AlignedU64::default(),
+            uid: token.get().into(),
+            id: self.inner.handle,
+            addr_size: encoded.length,
+            join_flags: membership.flags(),
+            addr: encoded.slot,
+        };
+        let joined = self.inner.command(OPERATION, subject, request);
+        let handle = joined.inspect_err(|_| GROUPS.remove(token))?.id;
+        self.inner.state().groups.push(Joined { handle, group });
+        Ok(())
+    }
+
+    /// Leaves a multicast group, or gives up joining it, and waits until the events of the
+    /// membership are acknowledged.
+    ///
+    /// `RDMA_USER_CM_CMD_LEAVE_MCAST`, and `IB_USER_VERBS_CMD_DETACH_MCAST` where the id's queue pair
+    /// is attached. The group is the one that was joined last under this address. Events of it that
+    /// were not read yet are dropped. Datagrams that came before may still complete.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with EADDRNOTAVAIL where the id has not joined the group;
+    /// [`ErrorKind::WouldDeadlock`] where an event of it that this thread received is still out;
+    /// [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`]. The id is still in the group then.
+    #[doc(alias = "rdma_leave_multicast")]
+    pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<()> {
+        const OPERATION: &str = "leave the multicast group";
+        let address = group.into();
+        let subject = || format!("{address} on {}", self.inner);
+        // Taken out before the kernel forgets the handle, and gives it to another membership.
+        let Some(joined) = self.inner.take_group(&address) else {
+            let reason = "the id has not joined it".into();
+            let kind = ErrorKind::Invalid { errno: Errno::EADDRNOTAVAIL as i32, reason };
+            return Err(Error::new(OPERATION, subject(), kind));
+        };
+        let left = if joined.group.acks.held_by_this_thread() {
+            let kind = ErrorKind::WouldDeadlock("it holds an event of the group; drop it first");
+            Err(Error::new(OPERATION, subject(), kind))
+        } else {
+            self.inner.command(OPERATION, subject, rdma_ucm_leave_mcast::new(joined.handle))
+        };
+        let reported = match left {
+            Ok(response) => response.events_reported,
+            Err(error) => {
+                self.inner.state().groups.push(joined);
+                return Err(error);
+            }
+        };
+        self.inner.detach(&joined.group, Attachment::Left);
+        joined.group.acks.wait(reported);
+        GROUPS.remove(joined.group.token);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Takes the group that was joined last under `address` out of the id's list.
+    fn take_group(&self, address: &Address) -> Option<Joined> {
+        let mut state = self.state();
+        let place = state.groups.iter().rposition(|joined| joined.group.address == *address)?;
+        Some(state.groups.remove(place))
+    }
+
+    /// Detaches the id's queue pair from a group, unless the id is in it by another membership too.
+    fn detach(&self, group: &Group, next: Attachment) {
+        let attachment = mem::replace(&mut *group.attachment(), next);
+        let Attachment::To(gid, lid) = attachment else { return };
+        if self.groups().iter().any(|other| *other.attachment() == attachment) {
+            return;
+        }
+        let qp = self.state().qp.clone();
+        if let Some(qp) = qp {
+            // It may be another queue pair than the one that was attached.
+            let _ = qp.detach_multicast(gid, lid);
+        }
+    }
+
+    fn groups(&self) -> Vec<Arc<Group>> {
+        self.state().groups.iter().map(|joined| Arc::clone(&joined.group)).collect()
+    }
+
+    /// Lets go of the id's queue pair, which is in none of the id's groups any more then.
+    pub(super) fn let_go_of_qp(&self) {
+        for group in self.groups() {
+            self.detach(&group, Attachment::None);
+        }
+        let qp = self.state().qp.take();
+        drop(qp);
+    }
+
+    /// Lets go of what the id holds when the kernel's object is destroyed; the groups, for
+    /// [`forget`].
+    pub(super) fn let_go(&self) -> Vec<Joined> {
+        let groups = mem::take(&mut self.state().groups);
+        for joined in &groups {
+            self.detach(&joined.group, Attachment::Left);
+        }
+        self.let_go_of_qp();
+        groups
+    }
+}
+
+/// Makes the tokens of groups lead nowhere. Their events are the id's too: not before nobody counts
+/// those any more.
+pub(super) fn forget(groups: &[Joined]) {
+    groups.iter().for_each(|joined| GROUPS.remove(joined.group.token));
+}
+
+impl Group {
+    /// Does what the library owes to an event before the program sees it; the event type and status
+    /// that the program sees, or `None` where it has left the group.
+    pub(super) fn react(&self, id: &Inner, raw: &RawEvent) -> Option<(EventType, i32)> {
+        let seen = (raw.event_type(), raw.status());
+        let qp = id.state().qp.clone();
+        // Held throughout: who leaves the group meanwhile must detach what is attached here.
+        let mut attachment = self.attachment();
+        if *attachment == Attachment::Left {
+            return None;
+        }
+        match (raw.data(Service::Datagram), qp) {
+            (EventData::Datagram(param), Some(qp)) if self.membership == Membership::Full => {
+                let (gid, lid) = (Gid(param.ah_attr.grh.dgid), param.ah_attr.dlid);
+                match qp.attach_multicast(gid, lid) {
+                    Ok(()) => {
+                        *attachment = Attachment::To(gid, lid);
+                        Some(seen)
+                    }
+                    Err(error) => Some((EventType::MulticastError, -error.errno())),
+                }
+            }
+            _ => Some(seen),
+        }
+    }
+
+    fn attachment(&self) -> MutexGuard<'_, Attachment> {
+        self.attachment.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

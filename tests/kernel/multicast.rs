@@ -1,0 +1,381 @@
+//! Multicast groups: who is in one, and what is left when it is left.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::thread;
+
+use rdmacm::cm::{CmId, Event, EventChannel, EventType, Membership, PortSpace};
+use rdmacm::device::Gid;
+use rdmacm::verbs::{
+    AddressHandle, CompletionQueue, Destination, GRH_LENGTH, ProtectionDomain, QueuePairCaps,
+    QueuePairInit, SendFlags, SendOperation,
+};
+use rdmacm::{ErrorKind, Result};
+use rdmacm_tests::wait_until;
+
+use crate::address::ip;
+use crate::bed::{LONG, Side, assert_invalid, channel, device, ids, objects, resolve, rxe};
+use crate::io::{Io, Shape};
+
+/// A multicast group of its own for each test, as all of them run in one kernel.
+fn group(number: u8) -> SocketAddr {
+    ([239, 1, 2, number], 0).into()
+}
+
+fn gid(group: SocketAddr) -> Gid {
+    match group {
+        SocketAddr::V4(v4) => v4.ip().to_ipv6_mapped().into(),
+        SocketAddr::V6(v6) => (*v6.ip()).into(),
+    }
+}
+
+/// An id for datagrams, bound to rxe0.
+fn bound(channel: &EventChannel) -> CmId {
+    let id = CmId::new(channel, PortSpace::Udp).expect("create an id");
+    id.bind(rxe(0)).expect("bind");
+    id
+}
+
+/// The same with a queue pair and with receives posted.
+fn side(channel: &EventChannel) -> Side {
+    let side = Side::new(bound(channel), Shape::default());
+    for wr_id in 0..4 {
+        side.io.receive(wr_id, 0..GRH_LENGTH + 100).expect("post a receive");
+    }
+    side
+}
+
+/// Joins `group`, and waits until that is done.
+fn join(channel: &EventChannel, id: &CmId, group: SocketAddr, membership: Membership) -> Event {
+    id.join_multicast(group, membership).expect("join");
+    let event = channel.expect_event(EventType::MulticastJoin).expect("joined");
+    assert_eq!((event.token(), event.multicast()), (id.token(), Some(group.into())));
+    event
+}
+
+/// Where `event` says that datagrams to the group go, as of `io`.
+fn handle(io: &Io, event: &Event) -> (AddressHandle, u32, u32) {
+    let to = event.datagram().expect("where to send");
+    let handle = AddressHandle::new(io.qp().pd(), &to.ah_attr).expect("address handle");
+    (handle, to.qp_num, to.qkey)
+}
+
+/// Sends `number` to the group. That completes without a word, as the sender may be a receiver too.
+fn send(io: &Io, (handle, qp_num, qkey): &(AddressHandle, u32, u32), number: u32) {
+    let destination = Destination { address: handle, qp_num: *qp_num, qkey: *qkey };
+    let operation = SendOperation::SendTo { destination, imm_data: Some(number) };
+    io.post(99, operation, 0..8, SendFlags::empty()).expect("post a send");
+}
+
+/// The number that the next datagram brings.
+fn received(io: &Io) -> u32 {
+    let done = io.next();
+    assert!(done.is_success(), "{done:?}");
+    assert_eq!(done.byte_len(), 48);
+    done.imm_data().expect("a number")
+}
+
+fn errno<T>(result: Result<T>) -> Option<i32> {
+    result.err().map(|error| error.errno())
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_group_reaches_its_full_members() {
+    let channel = channel();
+    let group = group(1);
+    let [first, second, sender, stranger] = [(); 4].map(|()| side(&channel));
+    for member in [&first, &second] {
+        let event = join(&channel, &member.id, group, Membership::Full);
+        let to = event.datagram().expect("where to send");
+        assert_eq!((to.qp_num, to.qkey), (0xff_ffff, 0x0123_4567));
+        assert_eq!((Gid(to.ah_attr.grh.dgid), to.ah_attr.dlid), (gid(group), 0));
+    }
+    let event = join(&channel, &sender.id, group, Membership::SendOnly);
+    let to = handle(&sender.io, &event);
+    send(&sender.io, &to, 1);
+    assert_eq!([received(&first.io), received(&second.io)], [1, 1]);
+    // Who leaves gets no more, the others do.
+    first.id.leave_multicast(group).expect("leave");
+    send(&sender.io, &to, 2);
+    assert_eq!(received(&second.io), 2);
+    for other in [&first, &sender, &stranger] {
+        assert_eq!(other.io.polled(), None);
+        let error = other.io.qp().detach_multicast(gid(group), 0).expect_err("not attached");
+        assert_eq!(error.errno(), libc::EINVAL);
+    }
+    // Full members send too, and hear themselves.
+    let event = join(&channel, &first.id, group, Membership::Full);
+    let to = handle(&first.io, &event);
+    send(&first.io, &to, 3);
+    assert_eq!([received(&first.io), received(&second.io)], [3, 3]);
+    drop(event);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_group_is_left_as_often_as_it_was_joined() {
+    let channel = channel();
+    let (once, twice) = (group(2), group(3));
+    let member = side(&channel);
+    let to = handle(&member.io, &join(&channel, &member.id, twice, Membership::Full));
+    drop(join(&channel, &member.id, twice, Membership::Full));
+    drop(join(&channel, &member.id, once, Membership::Full));
+    member.id.leave_multicast(once).expect("leave");
+    member.id.leave_multicast(twice).expect("leave");
+    send(&member.io, &to, 7);
+    assert_eq!(received(&member.io), 7, "it is in the group still");
+    member.id.leave_multicast(twice).expect("leave");
+    let error = member.io.qp().detach_multicast(gid(twice), 0).expect_err("not attached");
+    assert_eq!(error.errno(), libc::EINVAL);
+    // Whoever is in no group of that address cannot leave it.
+    let other_port = ([239, 1, 2, 2], 1).into();
+    for never in [once, twice, other_port, ([239, 9, 9, 9], 0).into()] {
+        let error = member.id.leave_multicast(never).expect_err("not joined");
+        assert_eq!(error.errno(), libc::EADDRNOTAVAIL);
+        assert!(error.to_string().contains("has not joined"), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_that_cannot_join() {
+    let channel = channel();
+    let (full, group) = (Membership::Full, group(4));
+    let fresh = CmId::new(&channel, PortSpace::Udp).expect("create an id");
+    assert_eq!(errno(fresh.join_multicast(group, full)), Some(libc::EINVAL), "no device");
+    fresh.bind(([0, 0, 0, 0], 0)).expect("bind");
+    assert_eq!(errno(fresh.join_multicast(group, full)), Some(libc::EINVAL), "no device");
+    let connected = resolve(&channel, rxe(7199));
+    let error = connected.join_multicast(group, full).expect_err("for connections");
+    assert_invalid(&error, &["join the multicast group 239.1.2.4:0", "connections"]);
+    let listener = bound(&channel);
+    listener.listen(1).expect("listen");
+    assert_eq!(errno(listener.join_multicast(group, full)), Some(libc::EINVAL), "it listens");
+    let id = bound(&channel);
+    assert_eq!(errno(id.join_multicast(([0, 0, 0, 0], 0), full)), Some(libc::EINVAL));
+    // The kernel's ENOTSUPP, which has no number for programs.
+    let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
+    assert_eq!(errno(id.join_multicast(v6, full)), Some(524));
+    // None of that has left anything to leave.
+    for group in [group, v6, ([0, 0, 0, 0], 0).into()] {
+        assert_eq!(errno(id.leave_multicast(group)), Some(libc::EADDRNOTAVAIL));
+    }
+    drop(join(&channel, &id, group, full));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_programs_own_queue_pair_is_its_own_to_attach() {
+    let channel = channel();
+    let group = group(5);
+    let id = bound(&channel);
+    let event = join(&channel, &id, group, Membership::Full);
+    // Made after the event was read: nobody has attached it.
+    let io = Io::new(&id, Shape::default());
+    assert_eq!(errno(io.qp().detach_multicast(gid(group), 0)), Some(libc::EINVAL));
+    io.qp().attach_multicast(gid(group), 0).expect("attach");
+    io.qp().attach_multicast(gid(group), 0).expect("once more does nothing");
+    io.receive(1, 0..100).expect("post a receive");
+    let to = handle(&io, &event);
+    send(&io, &to, 5);
+    assert_eq!(received(&io), 5);
+    // The kernel does not destroy it so, and the id does not know of it.
+    id.destroy_qp();
+    let qp = io.qp().clone();
+    drop(io);
+    let (qp, error) = qp.destroy().expect_err("it is attached").into_parts();
+    assert_eq!(error.errno(), libc::EBUSY);
+    let error = qp.attach_multicast(gid(rxe(0)), 0).expect_err("no group");
+    assert_eq!(error.errno(), libc::EINVAL);
+    qp.detach_multicast(gid(group), 0).expect("detach");
+    qp.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_cannot_be_attached_is_an_error() {
+    let channel = channel();
+    let member = side(&channel);
+    // The kernel joins what is no group, and refuses to attach to it.
+    let address = rxe(0);
+    member.id.join_multicast(address, Membership::Full).expect("join");
+    let event = channel.get_event().expect("an event");
+    assert_eq!(
+        (event.event_type(), event.multicast()),
+        (EventType::MulticastError, Some(address.into()))
+    );
+    assert_eq!(event.status(), -libc::EINVAL);
+    let error = event.failure(EventType::MulticastJoin).expect("a failure");
+    assert_eq!(error.errno(), libc::EINVAL);
+    drop(event);
+    member.id.leave_multicast(address).expect("leave");
+    // To send, it need not be attached.
+    drop(join(&channel, &member.id, address, Membership::SendOnly));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_join_that_fails_later_is_an_event() {
+    let address = Ipv4Addr::new(10, 0, 0, 77);
+    let change = |verb| ip(&["address", verb, &format!("{address}/24"), "dev", "v0"]);
+    let channel = channel();
+    let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
+    change("add");
+    wait_until("rxe0 has the address", || id.bind((address, 0)).is_ok());
+    change("del");
+    let group = group(6);
+    let is_gone = || {
+        let mut gids = device("rxe0").port(1).expect("port").gids().expect("gids");
+        !gids.any(|entry| entry.gid == Gid::from(address.to_ipv6_mapped()))
+    };
+    wait_until("rxe0 has lost the address", is_gone);
+    id.join_multicast(group, Membership::Full).expect("join");
+    let event = channel.get_event().expect("an event");
+    assert_eq!((event.event_type(), event.status()), (EventType::MulticastError, 0));
+    assert_eq!((event.token(), event.multicast()), (id.token(), Some(group.into())));
+    assert!(event.datagram().is_none());
+    drop(event);
+    // It has to be left all the same.
+    id.leave_multicast(group).expect("leave");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn leaving_and_destroying_wait_for_events() {
+    let channel = channel();
+    let group = group(7);
+    let member = bound(&channel);
+    let event = join(&channel, &member, group, Membership::Full);
+    let error = member.leave_multicast(group).expect_err("it would wait for itself");
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
+    let (member, error) = member.destroy().expect_err("it would wait for itself").into_parts();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
+    // In another thread both wait until the event is dropped.
+    thread::scope(|scope| {
+        let (left, heard) = mpsc::channel();
+        let member = &member;
+        scope.spawn(move || left.send(member.leave_multicast(group)));
+        wait_until("the group is being left", || {
+            errno(member.leave_multicast(group)) == Some(libc::EADDRNOTAVAIL)
+        });
+        heard.try_recv().expect_err("it waits");
+        drop(event);
+        heard.recv().expect("it has answered").expect("leave");
+    });
+    let event = join(&channel, &member, group, Membership::Full);
+    let before = ids();
+    thread::scope(|scope| {
+        let (gone, heard) = mpsc::channel();
+        scope.spawn(move || gone.send(member.destroy().map_err(|error| error.into_parts().1)));
+        wait_until("the id is being destroyed", || ids() < before);
+        heard.try_recv().expect_err("it waits");
+        drop(event);
+        heard.recv().expect("it has answered").expect("destroy");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn leaving_early_gives_up_joining() {
+    let channel = channel();
+    let member = side(&channel);
+    for number in 0..20 {
+        let group = group(10 + number);
+        member.id.join_multicast(group, Membership::Full).expect("join");
+        member.id.leave_multicast(group).expect("leave");
+        assert_eq!(errno(member.io.qp().detach_multicast(gid(group), 0)), Some(libc::EINVAL));
+    }
+    // No event of those comes, but that of another id does.
+    let other = bound(&channel);
+    drop(join(&channel, &other, group(9), Membership::SendOnly));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn events_are_read_while_groups_are_left() {
+    let (ours, rounds) = (channel(), 100);
+    let member = side(&ours);
+    // Its destroy ends the reader.
+    let last = bound(&ours);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            loop {
+                let event = ours.get_event().expect("an event");
+                if event.token() == last.token() {
+                    return;
+                }
+                assert_eq!(event.token(), member.id.token());
+            }
+        });
+        for number in 0..rounds {
+            let group = group(40 + number);
+            member.id.join_multicast(group, Membership::Full).expect("join");
+            for _ in 0..number {
+                thread::yield_now();
+            }
+            member.id.leave_multicast(group).expect("leave");
+            let attached = member.io.qp().detach_multicast(gid(group), 0);
+            assert_eq!(errno(attached), Some(libc::EINVAL), "round {number}");
+        }
+        last.join_multicast(group(8), Membership::SendOnly).expect("join");
+        reader.join().expect("the reader lives");
+    });
+    member.id.destroy().expect("every event was counted");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_id_that_goes_leaves_its_groups_and_nothing_else() {
+    let channel = channel();
+    let keeper = side(&channel);
+    let before = objects();
+    for round in 0..40 {
+        let id = bound(&channel);
+        let context = id.context().expect("context");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = CompletionQueue::new(&context, 4, None).expect("completion queue");
+        let caps = QueuePairCaps::default();
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let qp = id.create_qp(&pd, &init).expect("queue pair");
+        let joined = join(&channel, &id, group(150), Membership::Full);
+        drop(join(&channel, &id, group(151), Membership::SendOnly));
+        // Nobody reads the event of the last one.
+        id.join_multicast(group(152), Membership::Full).expect("join");
+        match round % 4 {
+            // The program's hold on the queue pair is the last one, or is not.
+            0 => drop((joined, id, qp)),
+            1 => drop((qp, id, joined)),
+            2 => {
+                drop(joined);
+                id.destroy().expect("destroy");
+                qp.destroy().expect("it is in no group");
+            }
+            _ => {
+                id.destroy_qp();
+                qp.destroy().expect("it is in no group");
+                drop(joined);
+                id.leave_multicast(group(150)).expect("leave");
+                id.destroy().expect("destroy");
+            }
+        }
+        cq.destroy().expect("nothing uses it");
+        pd.destroy().expect("nothing uses it");
+    }
+    assert_eq!(objects(), before);
+    drop(keeper);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_id_that_resolves_the_group_finds_its_device() {
+    let channel = channel();
+    let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
+    let group = group(160);
+    let source = Some(rxe(0).into());
+    id.resolve_addr(source, group, LONG).expect("resolve the address");
+    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    assert_eq!(id.context().expect("context").device().name(), "rxe0");
+    let event = join(&channel, &id, group, Membership::Full);
+    assert_eq!(Gid(event.datagram().expect("where to send").ah_attr.grh.dgid), gid(group));
+}

@@ -135,8 +135,8 @@ impl CmId {
 
     /// Accepts the request that brought this id.
     ///
-    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR and
-    /// MODIFY_QP, three times each; on iWARP the last step is the kernel's, in ACCEPT). `Established` follows; `Disconnected`, `Unreachable` or
+    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR
+    /// three times and MODIFY_QP twice; on iWARP the last step is the kernel's, in ACCEPT). `Established` follows; `Disconnected`, `Unreachable` or
     /// `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the
     /// request asks for, within what the device can.
     ///

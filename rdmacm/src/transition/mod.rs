@@ -31,6 +31,8 @@ pub(crate) enum Attributes {
         responder_resources: Option<u8>,
         /// RDMA reads and atomics outstanding towards the peer.
         initiator_depth: Option<u8>,
+        /// With what it says of INIT now about the peer's rights and the partition.
+        refreshed: bool,
     },
     /// The state is all there is.
     StateOnly,
@@ -39,7 +41,8 @@ pub(crate) enum Attributes {
 }
 
 impl Attributes {
-    const ASKED: Self = Self::Asked { responder_resources: None, initiator_depth: None };
+    const ASKED: Self =
+        Self::Asked { responder_resources: None, initiator_depth: None, refreshed: false };
 }
 
 /// A new queue pair: INIT, so that receives can be posted. One for datagrams waits for no peer and is
@@ -58,16 +61,16 @@ pub(crate) fn created(service: Service) -> &'static [Step] {
 
 /// The peer is known: ready to receive, then to send.
 ///
-/// INIT comes once more: only now does the connection manager know what the peer may do, and the
-/// first time the access flags were empty.
+/// Only now does the connection manager know what the peer may do; when the queue pair went to INIT
+/// the access flags were empty. The C library goes to INIT once more for them, but they can come
+/// with RTR as well.
 ///
 /// On iWARP the connection manager leaves the state out of the attributes of RTS: the kernel goes
 /// there by itself, when the connection stands.
-pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option<u8>) -> [Step; 3] {
-    let receive = Attributes::Asked { responder_resources, initiator_depth: None };
-    let send = Attributes::Asked { responder_resources: None, initiator_depth };
+pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option<u8>) -> [Step; 2] {
+    let receive = Attributes::Asked { responder_resources, initiator_depth: None, refreshed: true };
+    let send = Attributes::Asked { responder_resources: None, initiator_depth, refreshed: false };
     [
-        Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED },
         Step { state: QpState::IB_QPS_RTR, attributes: receive },
         Step { state: QpState::IB_QPS_RTS, attributes: send },
     ]
@@ -103,8 +106,12 @@ pub(crate) fn carry_out(
                 attributes.qp_attr_mask |= ib_qp_attr_mask::IB_QP_SQ_PSN.bits();
                 attributes
             }
-            Attributes::Asked { responder_resources, initiator_depth } => {
+            Attributes::Asked { responder_resources, initiator_depth, refreshed } => {
+                let init = if refreshed { Some(ask(QpState::IB_QPS_INIT)?) } else { None };
                 let mut attributes = ask(step.state)?;
+                if let Some(init) = init {
+                    refresh(&mut attributes, &init);
+                }
                 if let Some(depth) = responder_resources {
                     attributes.max_dest_rd_atomic = depth;
                 }
@@ -117,6 +124,14 @@ pub(crate) fn carry_out(
         qp.modify(&attributes)?;
     }
     Ok(())
+}
+
+/// Takes over what RTR may have too of the attributes for INIT.
+fn refresh(attributes: &mut ib_uverbs_qp_attr, init: &ib_uverbs_qp_attr) {
+    let common = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PKEY_INDEX;
+    attributes.qp_attr_mask |= init.qp_attr_mask & common.bits();
+    attributes.qp_access_flags = init.qp_access_flags;
+    attributes.pkey_index = init.pkey_index;
 }
 
 /// The attributes of a step to `state` that has no others.
@@ -145,20 +160,34 @@ mod tests {
     #[test]
     fn a_connection_goes_through_init_rtr_rts() {
         assert_eq!(states(created(Service::Connected)), [QpState::IB_QPS_INIT]);
-        assert_eq!(
-            states(&connected(None, None)),
-            [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]
-        );
+        assert_eq!(states(&connected(None, None)), [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
     }
 
     #[test]
-    fn depths_go_to_the_step_that_takes_them() {
+    fn depths_and_rights_go_to_the_steps_that_take_them() {
+        let asked = |responder_resources, initiator_depth, refreshed| Attributes::Asked {
+            responder_resources,
+            initiator_depth,
+            refreshed,
+        };
         let steps = connected(Some(3), Some(5));
-        assert_eq!(steps[0].attributes, Attributes::ASKED);
-        let receive = Attributes::Asked { responder_resources: Some(3), initiator_depth: None };
-        assert_eq!(steps[1].attributes, receive);
-        let send = Attributes::Asked { responder_resources: None, initiator_depth: Some(5) };
-        assert_eq!(steps[2].attributes, send);
+        assert_eq!(steps[0].attributes, asked(Some(3), None, true));
+        assert_eq!(steps[1].attributes, asked(None, Some(5), false));
+    }
+
+    #[test]
+    fn rights_come_from_init_and_the_path_does_not() {
+        let mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PORT;
+        let mut init = state_only(QpState::IB_QPS_INIT);
+        init.qp_attr_mask |= mask.bits();
+        (init.qp_access_flags, init.port_num) = (6, 1);
+        let mut attributes = state_only(QpState::IB_QPS_RTR);
+        attributes.qp_access_flags = 1;
+        refresh(&mut attributes, &init);
+        let expected = ib_qp_attr_mask::IB_QP_STATE | ib_qp_attr_mask::IB_QP_ACCESS_FLAGS;
+        assert_eq!(attributes.qp_attr_mask, expected.bits());
+        assert_eq!((attributes.qp_access_flags, attributes.port_num), (6, 0));
+        assert_eq!(attributes.qp_state, u32::from(QpState::IB_QPS_RTR.0));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod process;
 mod removal;
 mod ring;
 mod route;
+mod service;
 mod siw;
 mod state;
 mod thread;

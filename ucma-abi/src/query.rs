@@ -137,7 +137,7 @@ impl rdma_ucm_query_path_records {
     }
 }
 
-/// A response of QUERY for service records, with room for [six](Self::CAPACITY). Linux 6.18.
+/// A response of QUERY for service records, with room for [64](Self::CAPACITY). Linux 6.18.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct rdma_ucm_query_ib_service_records {
@@ -149,7 +149,7 @@ pub struct rdma_ucm_query_ib_service_records {
 
 impl rdma_ucm_query_ib_service_records {
     /// Records that there is room for.
-    pub const CAPACITY: usize = 6;
+    pub const CAPACITY: usize = 64;
 
     /// The records that the kernel stored.
     pub fn services(&self) -> &[ib_user_service_rec] {
@@ -237,7 +237,7 @@ mod tests {
         let response = rdma_ucm_query_path_records::read_from_bytes(&bytes).unwrap();
         assert_eq!(response.paths().len(), 6);
 
-        let mut bytes = [0; 8 + 6 * 176];
+        let mut bytes = [0; 8 + 64 * 176];
         bytes[..4].copy_from_slice(&2_u32.to_ne_bytes());
         bytes[8 + 176 + 7] = 9;
         let response = rdma_ucm_query_ib_service_records::read_from_bytes(&bytes).unwrap();

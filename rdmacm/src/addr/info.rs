@@ -7,12 +7,13 @@ use bitflags::bitflags;
 use verbs_abi::ib_path_rec_data;
 
 use super::{Address, Family, IbAddress, decode};
-use crate::cm::PortSpace;
+use crate::cm::{PortSpace, find_service};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::resolver::{self, Failure, Found, Wanted};
 use crate::verbs::QpType;
 
 const OPERATION: &str = "resolve the name";
+const SA: AddrInfoFlags = AddrInfoFlags::SA;
 
 bitflags! {
     /// How [`getaddrinfo`] is to go about it. The numbers are the C library's.
@@ -31,6 +32,14 @@ bitflags! {
         /// [`NUMERICHOST`](Self::NUMERICHOST) as a GID. `RAI_FAMILY`.
         #[doc(alias = "RAI_FAMILY")]
         const FAMILY = 0x8;
+        /// The subnet administrator is asked for the service, by its name or its id, at each active
+        /// InfiniBand port until one knows it; a node cannot be looked up. `RAI_SA`. Linux 6.18.
+        #[doc(alias = "RAI_SA")]
+        const SA = 0x10;
+        /// The host's `getaddrinfo` is asked, as without the flag. `RAI_DNS`. Not with
+        /// [`SA`](Self::SA).
+        #[doc(alias = "RAI_DNS")]
+        const DNS = 0x20;
     }
 }
 
@@ -89,6 +98,10 @@ pub struct AddrInfo {
 /// comes once with RC in [`PortSpace::Tcp`] and once with UD in [`PortSpace::Udp`]. A queue pair type
 /// alone means the port space `Tcp` (RC), `Udp` (UD) or `Ib` (the others).
 ///
+/// With [`AddrInfoFlags::SA`] services are looked up that the subnet administrator knows: on a
+/// channel of its own `RDMA_USER_CM_CMD_BIND` and `RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE` for each
+/// active InfiniBand port.
+///
 /// With neither node nor service the result is what the hints say, by themselves.
 ///
 /// Numbers need nobody. Names need what the C library needs to look them up: with glibc
@@ -101,6 +114,8 @@ pub struct AddrInfo {
 /// [`ErrorKind::NotResolved`] with the C library's `EAI_*` code; [`ErrorKind::Os`] where the lookup
 /// failed for the system's reasons (`EAI_SYSTEM`); [`ErrorKind::Invalid`] without node, service and
 /// hints, for a zero byte in a string, and for a queue pair type that the port space does not have.
+/// With SA: ENOENT where no port is there, else the error of the last port;
+/// [`ErrorKind::Unsupported`] with a node, with DNS, and on an older kernel.
 #[doc(alias = "rdma_getaddrinfo")]
 pub fn getaddrinfo(
     node: Option<&str>,
@@ -111,6 +126,9 @@ pub fn getaddrinfo(
     if node.is_none() && service.is_none() && hints.is_none() {
         let reason = "there is neither a node nor a service nor hints";
         return Err(Error::invalid(OPERATION, subject, reason));
+    }
+    if let Some(flags) = hints.map(|hints| hints.flags).filter(|flags| flags.contains(SA)) {
+        return find_service(OPERATION, &subject, node, service, flags);
     }
     let plain = Hints::default();
     let wanted = hints.map(|hints| wanted(hints, node.is_some()));
@@ -228,7 +246,7 @@ impl Hints {
 
 impl AddrInfo {
     /// Without addresses; for the usual port space where none is named.
-    fn new(qp_type: QpType, port_space: Option<PortSpace>) -> Self {
+    pub(crate) fn new(qp_type: QpType, port_space: Option<PortSpace>) -> Self {
         let port_space = port_space.unwrap_or(match qp_type {
             QpType::IB_UVERBS_QPT_RC => PortSpace::Tcp,
             QpType::IB_UVERBS_QPT_UD => PortSpace::Udp,

@@ -304,6 +304,11 @@ impl Inner {
                     }
                 }
             }
+            EventType::AddrinfoResolved => Some(self.addrinfo_resolved()),
+            EventType::AddrinfoError => {
+                self.addrinfo_failed();
+                Some(seen)
+            }
             EventType::Rejected | EventType::Disconnected if self.state().connect_failed => None,
             EventType::Rejected => {
                 self.fail_qp();

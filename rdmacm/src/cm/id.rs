@@ -16,6 +16,7 @@ use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::external::Ece;
 use super::multicast::{self, Joined};
 use super::parse::{EventData, Service};
+use super::service::Resolution;
 use crate::acks::{Acks, Unacknowledged};
 use crate::addr::{self, Address, Encoded};
 use crate::device::Guid;
@@ -129,6 +130,7 @@ pub(super) struct State {
     /// What the peer is told of the program's own queue pair, and what it told.
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
+    pub(super) resolution: Resolution,
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,

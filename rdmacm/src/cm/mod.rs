@@ -29,6 +29,7 @@ mod param;
 mod parse;
 mod reject;
 mod route;
+mod service;
 
 pub use channel::EventChannel;
 pub use event::Event;
@@ -39,3 +40,4 @@ pub use param::{ConnParam, DatagramParam};
 pub use parse::{EventData, EventType, RawEvent, Service};
 pub use reject::{RejectReason, Rejection};
 pub use route::{PathRecord, Route};
+pub(crate) use service::find_service;

@@ -117,6 +117,9 @@ pub enum Service {
     Datagram,
 }
 
+/// What an `Internal` event says that stands for `AddrinfoResolved`.
+const ADDRINFO_RESOLVED: u64 = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0 as u64;
+
 /// An event as the kernel stored it, before anybody asked which id it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub struct RawEvent {
@@ -178,8 +181,16 @@ impl RawEvent {
     }
 
     /// What happened.
+    ///
+    /// An `Internal` event with the number of `AddrinfoResolved` as its argument is one: so
+    /// librdmacm and this library tell the reader of the channel that a lookup has an answer.
     pub fn event_type(&self) -> EventType {
-        EventType::from(self.response.event.0)
+        match EventType::from(self.response.event.0) {
+            EventType::Internal if self.response.arg() == ADDRINFO_RESOLVED => {
+                EventType::AddrinfoResolved
+            }
+            event_type => event_type,
+        }
     }
 
     /// 0, a negative errno, or with REJECTED the reason.
@@ -314,6 +325,70 @@ mod tests {
         let mut bytes = request();
         bytes[16..20].copy_from_slice(&(-110_i32).to_ne_bytes());
         assert_eq!(RawEvent::from_bytes(&bytes).expect("whole").status(), -110);
+    }
+
+    /// An event that says no more than its number, status and argument.
+    fn plain(event: u32, status: i32, argument: u64) -> RawEvent {
+        let mut bytes = Vec::new();
+        bytes.extend(0x1_0000_0005_u64.to_ne_bytes());
+        bytes.extend(9_u32.to_ne_bytes());
+        bytes.extend(event.to_ne_bytes());
+        bytes.extend(status.to_ne_bytes());
+        bytes.extend(argument.to_ne_bytes());
+        bytes.resize(336, 0);
+        RawEvent::from_bytes(&bytes).expect("whole")
+    }
+
+    #[test]
+    fn events_that_are_hard_to_come_by() {
+        use EventType as T;
+        for (number, status, event_type) in [
+            (3, -libc::ETIMEDOUT, T::RouteError),
+            (6, -libc::EINVAL, T::ConnectError),
+            (13, -libc::ENETRESET, T::MulticastError),
+            (14, 0, T::AddrChange),
+            (16, 0, T::AddrinfoResolved),
+            (17, -libc::ETIMEDOUT, T::AddrinfoError),
+        ] {
+            let event = plain(number, status, 0);
+            assert_eq!((event.event_type(), event.status()), (event_type, status));
+            assert_eq!((event.uid(), event.handle()), (0x1_0000_0005, 9));
+            assert_eq!(event.data(Service::Connected), EventData::None);
+            assert_eq!(event.ece(), Ece::default());
+        }
+    }
+
+    #[test]
+    fn what_a_program_wrote_arrives() {
+        let event = plain(18, -7, 0x0102_0304_0506_0708);
+        assert_eq!((event.event_type(), event.status()), (EventType::User, -7));
+        for service in [Service::Connected, Service::Datagram] {
+            assert_eq!(event.data(service), EventData::Argument(0x0102_0304_0506_0708));
+        }
+    }
+
+    #[test]
+    fn an_internal_event_stands_for_the_one_that_it_names() {
+        let event = plain(19, 0, 16);
+        assert_eq!(event.event_type(), EventType::AddrinfoResolved);
+        assert_eq!(event.data(Service::Connected), EventData::None);
+        for other in [0, 15, 17, 16 << 32, u64::MAX] {
+            let event = plain(19, 0, other);
+            assert_eq!(event.event_type(), EventType::Internal);
+            assert_eq!(event.data(Service::Connected), EventData::Argument(other));
+        }
+    }
+
+    #[test]
+    fn the_vendors_part_of_a_request() {
+        let mut bytes = request();
+        bytes[328..332].copy_from_slice(&0x15b3_u32.to_ne_bytes());
+        bytes[332..336].copy_from_slice(&0x8000_0001_u32.to_ne_bytes());
+        let event = RawEvent::from_bytes(&bytes).expect("whole");
+        assert_eq!(event.ece(), Ece { vendor_id: 0x15b3, options: 0x8000_0001 });
+        // Kernels before 5.8 do not say it.
+        let short = RawEvent::from_bytes(&bytes[..RawEvent::SHORTEST]).expect("as it was");
+        assert_eq!(short.ece(), Ece::default());
     }
 
     #[test]

@@ -1,0 +1,377 @@
+//! What Linux 6.18 brought: events that a program writes, and services that the subnet administrator
+//! knows.
+
+use nix::errno::Errno;
+use ucma_abi::{
+    Command, RDMA_USER_CM_IB_SERVICE_NAME_SIZE, rdma_cm_event_type, rdma_ucm_ib_service,
+    rdma_ucm_ib_service_flags, rdma_ucm_query_ib_service, rdma_ucm_resolve_ib_service,
+    rdma_ucm_write_cm_event,
+};
+use verbs_abi::{AlignedU64, ib_user_service_rec};
+
+use super::channel::EventChannel;
+use super::id::{CmId, Inner, PortSpace};
+use super::parse::EventType;
+use crate::addr::{self, AddrInfo, AddrInfoFlags, Hints, IbAddress};
+use crate::device::{self, Gid, LinkLayer, PortState};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
+
+/// How far [`CmId::resolve_addrinfo`] has come.
+#[derive(Debug, Default)]
+pub(super) enum Resolution {
+    /// Nothing was asked.
+    #[default]
+    None,
+    /// The subnet administrator was asked.
+    Asked,
+    /// The answer is here; its event may still be on the way.
+    Answered(Vec<AddrInfo>),
+}
+
+impl CmId {
+    /// Puts an event of the program's own into the channel of the id: `User`, with `status` and
+    /// `argument`. It wakes whoever waits for the channel.
+    ///
+    /// `RDMA_USER_CM_CMD_WRITE_CM_EVENT` (Linux 6.18).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] on an older kernel; EINVAL for a request that is not accepted, as
+    /// it has no events yet; [`ErrorKind::WrongProcess`].
+    #[doc(alias = "rdma_write_cm_event")]
+    #[doc(alias = "RDMA_CM_EVENT_USER")]
+    pub fn write_event(&self, status: i32, argument: u64) -> Result<()> {
+        let event = rdma_cm_event_type::RDMA_CM_EVENT_USER;
+        self.inner.write_event("write an event of", event, status, argument)
+    }
+
+    /// Looks a node and a service up, as [`addr::getaddrinfo`] does, and says so by an event.
+    ///
+    /// `AddrinfoResolved` or `AddrinfoError` follows; after the first
+    /// [`query_addrinfo`](Self::query_addrinfo) has the result, and only then the id can be used
+    /// for another. With [`AddrInfoFlags::SA`] the kernel asks the subnet administrator for the
+    /// service, by its id (a number) or its name: `RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE` (Linux 6.18)
+    /// on an id that is bound to an InfiniBand port. Otherwise the host's `getaddrinfo` is asked
+    /// within the call, which takes its time, and the event is written with
+    /// `RDMA_USER_CM_CMD_WRITE_CM_EVENT` (Linux 6.18).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] on an older kernel, and where the subnet administrator is to look
+    /// up a node; EBUSY while another resolution is not queried; those of [`addr::getaddrinfo`];
+    /// EINVAL for SA on an id that is not bound to a device, EOPNOTSUPP where its port has no
+    /// subnet administrator.
+    #[doc(alias = "rdma_resolve_addrinfo")]
+    pub fn resolve_addrinfo(
+        &self,
+        node: Option<&str>,
+        service: Option<&str>,
+        hints: Option<&Hints>,
+    ) -> Result<()> {
+        const OPERATION: &str = "resolve the address information for";
+        let flags = hints.map(|hints| hints.flags).unwrap_or_default();
+        let by_administrator = flags.contains(AddrInfoFlags::SA);
+        let start = match by_administrator {
+            true => Resolution::Asked,
+            false => Resolution::Answered(addr::getaddrinfo(node, service, hints)?),
+        };
+        self.inner.begin_resolution(OPERATION, start)?;
+        let started = match by_administrator {
+            true => self.inner.resolve_ib_service(OPERATION, node, service, flags),
+            false => {
+                let event = rdma_cm_event_type::RDMA_CM_EVENT_INTERNAL;
+                let meaning = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0;
+                self.inner.write_event(OPERATION, event, 0, meaning.into())
+            }
+        };
+        if started.is_err() {
+            self.inner.state().resolution = Resolution::None;
+        }
+        started
+    }
+
+    /// What [`resolve_addrinfo`](Self::resolve_addrinfo) found. It comes once.
+    ///
+    /// No command: the kernel was asked when the event came.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where nothing was resolved, or not yet, or the result is taken.
+    #[doc(alias = "rdma_query_addrinfo")]
+    pub fn query_addrinfo(&self) -> Result<Vec<AddrInfo>> {
+        let mut state = self.inner.state();
+        match std::mem::take(&mut state.resolution) {
+            Resolution::Answered(found) => Ok(found),
+            other => {
+                state.resolution = other;
+                let subject = self.inner.to_string();
+                Err(Error::os("query the address information of", subject, Errno::ENOENT))
+            }
+        }
+    }
+
+    /// The records of the service that [`resolve_addrinfo`](Self::resolve_addrinfo) asked the subnet
+    /// administrator for, up to 64.
+    ///
+    /// `RDMA_USER_CM_CMD_QUERY` (IB_SERVICE, Linux 6.18).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] on an older kernel; ENODATA where no service was resolved.
+    #[doc(alias = "RDMA_USER_CM_QUERY_IB_SERVICE")]
+    pub fn ib_services(&self) -> Result<Vec<ib_user_service_rec>> {
+        self.inner.ib_services()
+    }
+}
+
+impl Inner {
+    /// What the library owes to `AddrinfoResolved` before the program sees it; the event that the
+    /// program sees.
+    pub(super) fn addrinfo_resolved(&self) -> (EventType, i32) {
+        if !matches!(self.state().resolution, Resolution::Asked) {
+            return (EventType::AddrinfoResolved, 0);
+        }
+        match self.ib_services() {
+            Ok(services) if !services.is_empty() => {
+                let found = services.iter().map(service_info).collect();
+                self.state().resolution = Resolution::Answered(found);
+                (EventType::AddrinfoResolved, 0)
+            }
+            empty => {
+                self.addrinfo_failed();
+                let errno = empty.map_or_else(|error| error.errno(), |_| Errno::ENOENT as i32);
+                (EventType::AddrinfoError, -errno)
+            }
+        }
+    }
+
+    /// The same for `AddrinfoError`.
+    pub(super) fn addrinfo_failed(&self) {
+        self.state().resolution = Resolution::None;
+    }
+
+    fn begin_resolution(&self, operation: &'static str, start: Resolution) -> Result<()> {
+        let mut state = self.state();
+        if !matches!(state.resolution, Resolution::None) {
+            return Err(Error::os(operation, self.to_string(), Errno::EBUSY));
+        }
+        state.resolution = start;
+        Ok(())
+    }
+
+    fn resolve_ib_service(
+        &self,
+        operation: &'static str,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: AddrInfoFlags,
+    ) -> Result<()> {
+        let subject = || self.to_string();
+        check_administrator(operation, subject, node, flags)?;
+        let ibs = service.and_then(wanted_service);
+        let Some(ibs) = ibs else {
+            let reason = "there is no service with a name of 1 to 63 bytes";
+            return Err(Error::invalid(operation, subject(), reason));
+        };
+        let request = rdma_ucm_resolve_ib_service { id: self.handle, reserved: 0, ibs };
+        self.command_of_6_18(operation, request)
+    }
+
+    fn write_event(
+        &self,
+        operation: &'static str,
+        event: rdma_cm_event_type,
+        status: i32,
+        argument: u64,
+    ) -> Result<()> {
+        // The header's field is unsigned; a status is not.
+        let status = u32::from_ne_bytes(status.to_ne_bytes());
+        let request = rdma_ucm_write_cm_event::new(self.handle, event, status, argument);
+        self.command_of_6_18(operation, request)
+    }
+
+    fn ib_services(&self) -> Result<Vec<ib_user_service_rec>> {
+        const OPERATION: &str = "query the services of";
+        let request = rdma_ucm_query_ib_service::new(self.handle);
+        let answer = self.send(request).map_err(|refused| match refused {
+            // A question that the kernel does not know.
+            Refused::Os(Errno::ENOSYS) => {
+                too_old("RDMA_USER_CM_QUERY_IB_SERVICE", OPERATION, self.to_string())
+            }
+            refused => Self::refused(OPERATION, self.to_string(), refused),
+        });
+        Ok(answer?.services().to_vec())
+    }
+
+    /// Sends a command that Linux 6.18 brought.
+    fn command_of_6_18<C: Command>(
+        &self,
+        operation: &'static str,
+        request: C,
+    ) -> Result<C::Response> {
+        self.send(request).map_err(|refused| match refused {
+            Refused::Os(Errno::EINVAL) if !self.has_commands_of_6_18() => {
+                too_old(C::NAME, operation, self.to_string())
+            }
+            refused => Self::refused(operation, self.to_string(), refused),
+        })
+    }
+
+    /// Whether the kernel knows the commands of Linux 6.18. To a command that it does not know it
+    /// says EINVAL, to one about an id that nobody has ENOENT.
+    fn has_commands_of_6_18(&self) -> bool {
+        let event = rdma_cm_event_type::RDMA_CM_EVENT_USER;
+        let nobody = rdma_ucm_write_cm_event::new(u32::MAX, event, 0, 0);
+        self.send(nobody) == Err(Refused::Os(Errno::ENOENT))
+    }
+}
+
+fn too_old(command: &str, operation: &'static str, subject: String) -> Error {
+    let kind = ErrorKind::Unsupported(format!("{command} needs Linux 6.18").into());
+    Error::new(operation, subject, kind)
+}
+
+/// Refuses what the subnet administrator is not asked for.
+fn check_administrator(
+    operation: &'static str,
+    subject: impl FnOnce() -> String,
+    node: Option<&str>,
+    flags: AddrInfoFlags,
+) -> Result<()> {
+    let unsupported = match (node, flags.contains(AddrInfoFlags::DNS)) {
+        (Some(_), _) => "the subnet administrator is asked for services, not for nodes",
+        (None, true) => "the flags SA and DNS exclude each other",
+        (None, false) => return Ok(()),
+    };
+    Err(Error::new(operation, subject(), ErrorKind::Unsupported(unsupported.into())))
+}
+
+/// The service that `text` means: a number (decimal, octal after 0, hexadecimal after 0x) is its id,
+/// anything else its name, which must fit.
+fn wanted_service(text: &str) -> Option<rdma_ucm_ib_service> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None if text.starts_with('0') => u64::from_str_radix(text, 8),
+        None => text.parse(),
+    };
+    let mut service = rdma_ucm_ib_service {
+        service_id: AlignedU64::default(),
+        service_name: [0; RDMA_USER_CM_IB_SERVICE_NAME_SIZE],
+        flags: rdma_ucm_ib_service_flags::RDMA_USER_CM_IB_SERVICE_FLAG_ID,
+        reserved: 0,
+    };
+    let plain = text.starts_with(|first: char| first.is_ascii_digit());
+    match number {
+        Ok(id) if plain => service.service_id = id.into(),
+        _ => {
+            let fits = 1..RDMA_USER_CM_IB_SERVICE_NAME_SIZE;
+            if !fits.contains(&text.len()) || text.contains('\0') {
+                return None;
+            }
+            service.flags = rdma_ucm_ib_service_flags::RDMA_USER_CM_IB_SERVICE_FLAG_NAME;
+            service.service_name[..text.len()].copy_from_slice(text.as_bytes());
+        }
+    }
+    Some(service)
+}
+
+/// Where a service is, and how to reach it.
+fn service_info(record: &ib_user_service_rec) -> AddrInfo {
+    let mut peer = IbAddress::new(Gid(record.gid), PortSpace::Ib, 0);
+    peer.pkey = record.pkey.get();
+    peer.service_id = record.id.get();
+    peer.service_id_mask = u64::MAX;
+    let mut info = AddrInfo::new(PortSpace::Ib.qp_types()[0], Some(PortSpace::Ib));
+    info.flags = AddrInfoFlags::SA;
+    info.family = Some(addr::Family::Ib);
+    info.dst_addr = Some(peer.into());
+    info
+}
+
+/// Asks the subnet administrator of each active InfiniBand port for a service, until one knows it.
+pub(crate) fn find_service(
+    operation: &'static str,
+    subject: &str,
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: AddrInfoFlags,
+) -> Result<Vec<AddrInfo>> {
+    check_administrator(operation, || subject.to_owned(), node, flags)?;
+    let hints = Hints { flags: AddrInfoFlags::SA, ..Hints::default() };
+    let mut failure = Error::os(operation, subject.to_owned(), Errno::ENOENT);
+    for device in device::list()? {
+        for number in 1..=device.port_count().unwrap_or(0) {
+            let port = device.port(number)?;
+            let is_infiniband = port.link_layer() == Some(LinkLayer::IB_LINK_LAYER_INFINIBAND);
+            if !is_infiniband || port.state() != Some(PortState::IB_PORT_ACTIVE) {
+                continue;
+            }
+            let Some(entry) = port.gids()?.next() else { continue };
+            match ask_port(entry.gid, service, &hints) {
+                Ok(found) => return Ok(found),
+                Err(error) => failure = error,
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// Asks the subnet administrator of the port that has `gid`.
+fn ask_port(gid: Gid, service: Option<&str>, hints: &Hints) -> Result<Vec<AddrInfo>> {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Ib)?;
+    let local = IbAddress::new(gid, PortSpace::Ib, 0);
+    id.bind(local)?;
+    id.resolve_addrinfo(None, service, Some(hints))?;
+    channel.expect_event(EventType::AddrinfoResolved)?;
+    let mut found = id.query_addrinfo()?;
+    for info in &mut found {
+        if let Some(addr::Address::Ib(peer)) = info.dst_addr {
+            info.src_addr = Some(IbAddress { pkey: peer.pkey, ..local }.into());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs_abi::{Be16, Be64};
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_ids_and_the_rest_names() {
+        let id =
+            |text| wanted_service(text).map(|service| (service.service_id.get(), service.flags));
+        let by_id = rdma_ucm_ib_service_flags::RDMA_USER_CM_IB_SERVICE_FLAG_ID;
+        let by_name = rdma_ucm_ib_service_flags::RDMA_USER_CM_IB_SERVICE_FLAG_NAME;
+        assert_eq!(id("0x10000000013f1c06"), Some((0x1000_0000_013f_1c06, by_id)));
+        assert_eq!(id("4919"), Some((4919, by_id)));
+        assert_eq!(id("010"), Some((8, by_id)));
+        assert_eq!(id("0"), Some((0, by_id)));
+        for name in ["storage", "0xg", "+5", "-5", "09", "99999999999999999999"] {
+            assert_eq!(id(name), Some((0, by_name)), "{name}");
+        }
+        let storage = wanted_service("storage").expect("a name");
+        assert_eq!(&storage.service_name[..8], b"storage\0");
+        assert!(wanted_service(&"x".repeat(63)).is_some());
+        for name in [String::new(), "x".repeat(64), "a\0b".into()] {
+            assert!(wanted_service(&name).is_none(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_an_address() {
+        let mut record = ib_user_service_rec::new_zeroed();
+        record.id = Be64::new(0x1000_0000_013f_1c06);
+        record.gid = [0xfe; 16];
+        record.pkey = Be16::new(0x8001);
+        let info = service_info(&record);
+        let Some(addr::Address::Ib(peer)) = info.dst_addr else { panic!("{info:?}") };
+        assert_eq!((peer.service_id, peer.service_id_mask), (0x1000_0000_013f_1c06, u64::MAX));
+        assert_eq!((peer.gid, peer.pkey), (Gid([0xfe; 16]), 0x8001));
+        assert_eq!((info.port_space, info.flags), (PortSpace::Ib, AddrInfoFlags::SA));
+    }
+}

@@ -30,6 +30,17 @@ pub(crate) const RESOLVED: &[Difference] = &[
     ("+ QUERY in=16 out=280 id=#0 option=0", DEVICE),
 ];
 
+/// The same where the id has migrated in between.
+pub(crate) const RESOLVED_ON_TWO_CHANNELS: &[Difference] = &[
+    ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
+    ("- QUERY in=16 out=280 id=#0 option=2", LAZY),
+    ("- QUERY in=16 out=440 channel=1 id=#0 option=1", LAZY),
+    ("+ QUERY in=16 out=280 channel=1 id=#0 option=0", DEVICE),
+];
+
+/// After BIND to an address of a device.
+pub(crate) const BOUND: &[Difference] = &[("- QUERY in=16 out=280 id=#0 option=2", LAZY)];
+
 /// After BIND, then after LISTEN.
 pub(crate) const LISTENING: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#0 option=0", LAZY),

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use rdmacm_tests::{Process, promised_device, wait_until};
 
-use self::differences::{Difference, LISTENING, REQUESTED, RESOLVED, TRIAL};
+use self::differences::{
+    BOUND, Difference, LISTENING, REQUESTED, RESOLVED, RESOLVED_ON_TWO_CHANNELS, TRIAL,
+};
 use crate::rping::listens;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -143,5 +145,9 @@ scenarios! {
     passive: "passive", Some("active"), "7302", &[TRIAL, LISTENING, REQUESTED];
     rejected: "rejected", Some("rejecting"), "7303", &[TRIAL, RESOLVED];
     rejecting: "rejecting", Some("rejected"), "7304", &[TRIAL, LISTENING, REQUESTED];
+    datagram_active: "datagram-active", Some("datagram-passive"), "7306", &[TRIAL, RESOLVED];
+    datagram_passive: "datagram-passive", Some("datagram-active"), "7307", &[TRIAL, LISTENING, REQUESTED];
+    multicast: "multicast", None, "7308", &[TRIAL, BOUND];
+    migrate: "migrate", Some("passive"), "7309", &[TRIAL, RESOLVED_ON_TWO_CHANNELS];
     external: "external", Some("passive"), "7305", &[TRIAL, RESOLVED];
 }

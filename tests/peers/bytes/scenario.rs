@@ -6,12 +6,13 @@ use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, Membership, PortSpace};
 use rdmacm::verbs::{
     CompletionQueue, ProtectionDomain, QpState, QueuePair, QueuePairCaps, QueuePairInit,
 };
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 7, 7, 7);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const CAPS: QueuePairCaps = QueuePairCaps {
@@ -34,6 +35,10 @@ fn main() -> Result {
         "passive" => passive(address),
         "rejected" => rejected(address),
         "rejecting" => rejecting(address),
+        "datagram-active" => datagram_active(address),
+        "datagram-passive" => datagram_passive(address),
+        "multicast" => multicast(address),
+        "migrate" => migrate(address),
         "external" => external(address),
         _ => Err(usage.into()),
     }
@@ -47,6 +52,18 @@ fn param() -> ConnParam {
         flow_control: 1,
         retry_count: 5,
         rnr_retry_count: 6,
+        ..ConnParam::default()
+    }
+}
+
+/// What the C program puts into a request for datagrams.
+fn greeting() -> ConnParam {
+    ConnParam {
+        responder_resources: 0,
+        initiator_depth: 0,
+        retry_count: 0,
+        rnr_retry_count: 0,
+        private_data: b"hello".to_vec(),
         ..ConnParam::default()
     }
 }
@@ -136,6 +153,54 @@ fn rejecting(address: SocketAddr) -> Result {
     id.reject(b"no")?;
     destroy(id)?;
     destroy(listening)
+}
+
+fn datagram_active(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Udp)?;
+    resolve(&channel, &id, address)?;
+    route(&channel, &id)?;
+    create_qp(&id)?;
+    id.connect(&greeting())?;
+    channel.expect_event(EventType::Established)?;
+    destroy(id)
+}
+
+fn datagram_passive(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let listening = listener(&channel, PortSpace::Udp, address)?;
+    let id = request(&channel)?;
+    create_qp(&id)?;
+    id.accept(&greeting())?;
+    destroy(id)?;
+    destroy(listening)
+}
+
+fn multicast(address: SocketAddr) -> Result {
+    let channel = EventChannel::new()?;
+    let id = CmId::new(&channel, PortSpace::Udp)?;
+    id.bind(address)?;
+    create_qp(&id)?;
+    let group = SocketAddr::from((GROUP, 0));
+    id.join_multicast(group, Membership::Full)?;
+    channel.expect_event(EventType::MulticastJoin)?;
+    id.leave_multicast(group)?;
+    destroy(id)
+}
+
+fn migrate(address: SocketAddr) -> Result {
+    let (first, second) = (EventChannel::new()?, EventChannel::new()?);
+    let id = CmId::new(&first, PortSpace::Tcp)?;
+    resolve(&first, &id, address)?;
+    id.migrate(&second)?;
+    route(&second, &id)?;
+    create_qp(&id)?;
+    id.connect(&param())?;
+    second.expect_event(EventType::Established)?;
+    id.migrate(&first)?;
+    id.disconnect()?;
+    first.expect_event(EventType::Disconnected)?;
+    destroy(id)
 }
 
 fn external(address: SocketAddr) -> Result {

@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
-use ucma_abi::{CONSTANTS, LAYOUT, RDMA_USER_CM_CMD_QUERY, rdma_ucm_cmd_hdr};
+use ucma_abi::{
+    CONSTANTS, LAYOUT, RDMA_USER_CM_CMD_LEAVE_MCAST, RDMA_USER_CM_CMD_QUERY, rdma_ucm_cmd_hdr,
+};
 use verbs_abi::layout::Struct;
 
 /// Reads what `strace -f -xx -e trace=write -P /dev/infiniband/rdma_cm` wrote.
@@ -48,11 +50,11 @@ impl Names {
         }
         let request_type = match number {
             RDMA_USER_CM_CMD_QUERY => "rdma_ucm_query".to_owned(),
+            RDMA_USER_CM_CMD_LEAVE_MCAST => "rdma_ucm_destroy_id".to_owned(),
             _ => format!("rdma_ucm_{}", name.to_lowercase()),
         };
-        let layout = structure(&request_type)
-            .or_else(|| structure(&format!("{request_type}_addr")))
-            .unwrap_or_else(|| panic!("no layout of {request_type}"));
+        let layout =
+            structure(&request_type).unwrap_or_else(|| panic!("no layout of {request_type}"));
         self.fields(&mut text, "", layout, request);
         text
     }

@@ -29,6 +29,12 @@
 //! An [`Error`] says the operation, what it was applied to, and the errno as the kernel gave it; an
 //! [`ErrorKind`] is what a program would branch on.
 //!
+//! # Kernels
+//!
+//! The commands are those of Linux 3.11 and later; what came later still says so, and is
+//! [`ErrorKind::Unsupported`] on an older kernel. The commands that were there before 3.11
+//! (`BIND_IP`, `RESOLVE_IP`, `QUERY_ROUTE`, `JOIN_IP_MCAST`) are in [`ucma_abi`] only.
+//!
 //! # Processes
 //!
 //! The kernel takes commands on an open file only from the credentials that opened it. After a fork

@@ -6,9 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
+use rdmacm::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairCaps, QueuePairInit};
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Ending, LONG, Side, ask, channel, id, ids, listen, objects, request, rxe};
+use crate::bed::{
+    Ending, LONG, Side, ask, assert_invalid, channel, device, id, ids, listen, objects, request,
+    resolve, rxe,
+};
 use crate::io::Shape;
 
 /// An id, and the event that its address is resolved.
@@ -17,6 +21,33 @@ fn with_event(channel: &EventChannel) -> (CmId, Event) {
     id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
     let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
     (id, event)
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_made_before_an_id_serves_all_of_them() {
+    let shared = Context::shared(&device("rxe0")).expect("open");
+    let pd = ProtectionDomain::new(&shared).expect("protection domain");
+    let cq = CompletionQueue::new(&shared, 16, None).expect("completion queue");
+    let init = QueuePairInit {
+        send_cq: &cq,
+        recv_cq: &cq,
+        caps: QueuePairCaps::default(),
+        signal_all: false,
+    };
+    let channel = channel();
+    let (_listener, server) = listen(&channel, rxe(0));
+    for _ in 0..2 {
+        let id = resolve(&channel, server);
+        assert_eq!(id.context().expect("open"), shared);
+        id.create_qp(&pd, &init).expect("of the same context");
+    }
+    // While one that the program opened is its own.
+    let own = Context::open(&device("rxe0")).expect("open");
+    assert_ne!(own, shared);
+    let pd = ProtectionDomain::new(&own).expect("protection domain");
+    let error = resolve(&channel, server).create_qp(&pd, &init).expect_err("another context");
+    assert_invalid(&error, &["another context"]);
 }
 
 #[test]

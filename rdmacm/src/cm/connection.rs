@@ -24,6 +24,9 @@ const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
 /// The highest number of a queue pair.
 const MAX_QP_NUM: u32 = 0xff_ffff;
 
+/// Bytes that the kernel puts before the private data of a request for an IP address.
+const IP_HEADER: usize = 36;
+
 /// A message that carries private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
@@ -36,13 +39,19 @@ enum Message {
 /// datagram less the header that the kernel puts into a request for IP addresses
 /// (`include/rdma/ib_cm.h`, `cma_user_data_offset`); on iWARP what fits into the byte that counts
 /// it, less the four bytes that siw adds.
-fn private_data_limit(message: Message, service: Service, transport: Transport) -> usize {
+fn private_data_limit(
+    message: Message,
+    service: Service,
+    transport: Transport,
+    peer_is_ib: bool,
+) -> usize {
+    let header = if peer_is_ib { 0 } else { IP_HEADER };
     match (transport, service, message) {
         (Transport::Iwarp, _, _) => 251,
-        (_, Service::Connected, Message::Request) => 56,
+        (_, Service::Connected, Message::Request) => 92 - header,
         (_, Service::Connected, Message::Reply) => 196,
         (_, Service::Connected, Message::Reject) => 148,
-        (_, Service::Datagram, Message::Request) => 180,
+        (_, Service::Datagram, Message::Request) => 216 - header,
         (_, Service::Datagram, Message::Reply | Message::Reject) => 136,
     }
 }
@@ -111,7 +120,8 @@ impl CmId {
     /// # Errors
     ///
     /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
-    /// bytes (180 on an id for datagrams, 251 on iWARP), for depths above the device's, and for no
+    /// bytes (180 on an id for datagrams, 36 more where the peer's address is of InfiniBand, 251 on
+    /// iWARP), for depths above the device's, and for no
     /// queue pair at all where a connection is to be; [`ErrorKind::Unsupported`] for datagrams on
     /// iWARP. On iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
     #[doc(alias = "rdma_connect")]
@@ -413,7 +423,8 @@ impl Inner {
         message: Message,
         transport: Transport,
     ) -> Result<()> {
-        let limit = private_data_limit(message, self.service(), transport);
+        let peer_is_ib = self.state().peer_is_ib;
+        let limit = private_data_limit(message, self.service(), transport, peer_is_ib);
         if private_data.len() <= limit {
             return Ok(());
         }
@@ -451,4 +462,23 @@ fn private_data_field(data: &[u8]) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
     let mut field = [0; RDMA_MAX_PRIVATE_DATA];
     field[..data.len()].copy_from_slice(data);
     (field, u8::try_from(data.len()).expect("no limit is above 251"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_data_fits_its_message() {
+        let limits = |service, transport, peer_is_ib| {
+            [Message::Request, Message::Reply, Message::Reject]
+                .map(|message| private_data_limit(message, service, transport, peer_is_ib))
+        };
+        let (connected, datagram) = (Service::Connected, Service::Datagram);
+        assert_eq!(limits(connected, Transport::InfiniBand, false), [56, 196, 148]);
+        assert_eq!(limits(connected, Transport::InfiniBand, true), [92, 196, 148]);
+        assert_eq!(limits(datagram, Transport::InfiniBand, false), [180, 136, 136]);
+        assert_eq!(limits(datagram, Transport::InfiniBand, true), [216, 136, 136]);
+        assert_eq!(limits(connected, Transport::Iwarp, false), [251; 3]);
+    }
 }

@@ -18,7 +18,7 @@ use super::multicast::{self, Joined};
 use super::parse::{EventData, Service};
 use super::service::Resolution;
 use crate::acks::{Acks, Unacknowledged};
-use crate::addr::{self, Address, Encoded};
+use crate::addr::{self, Address, Encoded, Family};
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
@@ -131,6 +131,8 @@ pub(super) struct State {
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
     pub(super) resolution: Resolution,
+    /// The peer's address is one of InfiniBand.
+    pub(super) peer_is_ib: bool,
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,
@@ -224,8 +226,10 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// ENODEV where no device has the address, EADDRINUSE, EADDRNOTAVAIL, EACCES for a port below
-    /// 1024 without privilege, EINVAL on an id that is bound already.
+    /// ENODEV where no device has the address; EADDRINUSE where the port is taken, and EADDRNOTAVAIL
+    /// where it is and one of the two addresses is a wildcard, or nobody has the address; EACCES for
+    /// a port below 1024 without privilege; EINVAL on an id that is bound already; EPROTONOSUPPORT
+    /// for an [`IbAddress`](addr::IbAddress) whose service is of another port space.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, address: impl Into<Address>) -> Result<()> {
         let address = address.into();
@@ -266,6 +270,7 @@ impl CmId {
         }
         // Without a source the kernel takes the interface that the destination's scope names.
         let source = source.map_or(Encoded::NONE, |source| addr::encode(&source));
+        let is_ib = destination.family() == Family::Ib;
         let destination = addr::encode(&destination);
         let request = rdma_ucm_resolve_addr {
             id: self.inner.handle,
@@ -276,7 +281,9 @@ impl CmId {
             src_addr: source.slot,
             dst_addr: destination.slot,
         };
-        self.inner.command(OPERATION, subject, request)
+        self.inner.command(OPERATION, subject, request)?;
+        self.inner.state().peer_is_ib = is_ib;
+        Ok(())
     }
 
     /// Resolves the route to the address that was resolved before.
@@ -540,7 +547,7 @@ impl Inner {
             let reason = "the id is not bound to a device: resolve an address first";
             return Err(Error::invalid("find the device of", self.to_string(), reason));
         }
-        let context = Context::shared(guid, answer.ibdev_index)?;
+        let context = Context::shared_by(guid, answer.ibdev_index)?;
         state.context = Some(context.clone());
         Ok(context)
     }

@@ -18,6 +18,7 @@ pub struct ConnParam {
     /// for what the device can (and, accepting, what the request asks).
     pub responder_resources: u8,
     /// RDMA reads and atomics that the local side has outstanding; [`ConnParam::MAX`] as above.
+    /// Accepting, no more than the request offers: what goes beyond fails when it is used.
     pub initiator_depth: u8,
     /// Hardware flow control is available. Exchanged, not used.
     pub flow_control: u8,

@@ -59,7 +59,6 @@ use sources::Sources;
 ///
 /// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
 #[doc(alias = "ibv_get_device_list")]
-#[doc(alias = "rdma_get_devices")]
 pub fn list() -> Result<Vec<Device>> {
     discovery::list(&mut Sources::open())
 }

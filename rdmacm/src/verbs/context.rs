@@ -80,15 +80,44 @@ impl Context {
         })
     }
 
-    /// The context that the process's ids of a device share: opened by the first, closed by the
-    /// last.
-    pub(crate) fn shared(guid: Guid, index: u32) -> Result<Self> {
-        // Held while opening: two threads must not open a device twice.
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|context| context.strong_count() > 0);
+    /// The context that the process's ids of a device share, which is what their
+    /// [`CmId::context`](crate::cm::CmId::context) returns: for what is made before there is an id,
+    /// or serves several of them. Opened by the first who asks, closed by the last who holds it.
+    ///
+    /// The C library's `rdma_get_devices` returns one for each device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open).
+    #[doc(alias = "rdma_get_devices")]
+    pub fn shared(device: &Device) -> Result<Self> {
+        let index = |known: &Device| known.index().zip(device.index());
+        let is_meant = |known: &Device| {
+            let same = index(known).is_none_or(|(known, meant)| known == meant);
+            same && known.node_guid() == device.node_guid()
+        };
+        Self::share(is_meant, || Ok(device.clone()))
+    }
+
+    /// The same for the device that the kernel names to an id.
+    pub(crate) fn shared_by(guid: Guid, index: u32) -> Result<Self> {
         let is_meant = |device: &Device| {
             device.node_guid() == Some(guid) && device.index().is_none_or(|known| known == index)
         };
+        let missing = || {
+            let subject = format!("with GUID {guid} and index {index}");
+            Error::os("find the device", subject, Errno::ENODEV)
+        };
+        Self::share(is_meant, || device::find(is_meant)?.ok_or_else(missing))
+    }
+
+    fn share(
+        is_meant: impl Fn(&Device) -> bool,
+        find: impl FnOnce() -> Result<Device>,
+    ) -> Result<Self> {
+        // Held while opening: two threads must not open a device twice.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|context| context.strong_count() > 0);
         // A context of the parent stays in a forked child's list, and is of no use there.
         let open = shared
             .iter()
@@ -97,11 +126,7 @@ impl Context {
         if let Some(inner) = open {
             return Ok(Self { inner });
         }
-        let Some(device) = device::find(is_meant)? else {
-            let subject = format!("with GUID {guid} and index {index}");
-            return Err(Error::os("find the device", subject, Errno::ENODEV));
-        };
-        let context = Self::open(&device)?;
+        let context = Self::open(&find()?)?;
         shared.push(Arc::downgrade(&context.inner));
         Ok(context)
     }

@@ -1,10 +1,14 @@
 //! What the test bed has promised, and a connection to begin with.
 
 use std::env;
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
 use std::time::Duration;
 
+use nix::unistd::{Pid, gettid};
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::{self, Device, Resources};
 use rdmacm::{Error, ErrorKind};
@@ -167,6 +171,22 @@ pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
     let text = error.to_string();
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+/// Says who the thread is, which will sleep next.
+pub(crate) fn announce(says: &Sender<Pid>) {
+    says.send(gettid()).expect("the test listens");
+}
+
+/// Waits until a thread of this process sleeps.
+pub(crate) fn asleep(thread: Pid) {
+    let asleep = || {
+        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("it runs");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+    };
+    while !asleep() {
+        thread::yield_now();
     }
 }
 

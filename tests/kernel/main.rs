@@ -25,5 +25,6 @@ mod route;
 mod service;
 mod siw;
 mod state;
+mod sync;
 mod thread;
 mod transfer;

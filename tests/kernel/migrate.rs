@@ -1,6 +1,5 @@
 //! Moving ids from channel to channel.
 
-use std::fs;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -9,13 +8,14 @@ use std::thread;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::unistd::{Pid, gettid};
+use nix::unistd::Pid;
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use rdmacm::verbs::{SendFlags, SendOperation};
 use rdmacm::{ErrorKind, Token, WrongProcess};
 
 use crate::bed::{
-    Connection, LONG, Side, ask, channel, id, ids, listen, request, resolve, rxe, rxe_v6,
+    Connection, LONG, Side, announce, ask, asleep, channel, id, ids, listen, request, resolve, rxe,
+    rxe_v6,
 };
 use crate::child::{change_credentials_of_this_thread, in_child};
 use crate::io::Shape;
@@ -69,11 +69,6 @@ fn pending_events_move_along_and_later_ones_follow() {
 /// A thread's way to sleep on a channel until there is an event.
 type Sleep = fn(&EventChannel, &Sender<Pid>) -> Event;
 
-/// Says who the thread is, which will sleep next.
-fn announce(says: &Sender<Pid>) {
-    says.send(gettid()).expect("the test listens");
-}
-
 fn in_get_event(channel: &EventChannel, says: &Sender<Pid>) -> Event {
     announce(says);
     channel.get_event().expect("an event")
@@ -116,17 +111,6 @@ fn until_it_would_block(channel: &EventChannel) -> Option<Event> {
                 return last;
             }
         }
-    }
-}
-
-/// Waits until a thread of this process sleeps.
-fn asleep(thread: Pid) {
-    let asleep = || {
-        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("it runs");
-        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
-    };
-    while !asleep() {
-        thread::yield_now();
     }
 }
 

@@ -130,6 +130,7 @@ impl CmId {
         let context = self.context()?;
         let limits = context.depth_limits()?;
         let qp = self.qp();
+        let param = &self.inner.with_header(param);
         self.inner.check(OPERATION, param, Message::Request, &context, qp.as_ref())?;
         let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
         let responder_resources = pick(param.responder_resources, limits.responder_resources);
@@ -140,7 +141,8 @@ impl CmId {
             reserved: 0,
             ece: if qp.is_none() { self.inner.state().local_ece.into() } else { NO_ECE },
         };
-        self.inner.command(OPERATION, || self.inner.to_string(), request)
+        let start = || self.inner.command(OPERATION, || self.inner.to_string(), request);
+        self.inner.complete(EventType::Established, start)
     }
 
     /// Accepts the request that brought this id.
@@ -180,10 +182,6 @@ impl CmId {
         let responder_resources =
             pick(param.responder_resources, asked.0, limits.responder_resources);
         let initiator_depth = pick(param.initiator_depth, asked.1, limits.initiator_depth);
-        if let Some(qp) = qp.as_ref().filter(|_| self.inner.service() == Service::Connected) {
-            let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
-            self.inner.carry_out(&steps, qp)?;
-        }
         let request = rdma_ucm_accept {
             uid: self.inner.token.get().into(),
             conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
@@ -191,11 +189,23 @@ impl CmId {
             reserved: 0,
             ece: if qp.is_none() { ece.into() } else { NO_ECE },
         };
-        let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
-        if accepted.is_err() {
-            self.inner.fail_qp();
+        let say = || {
+            let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
+            if accepted.is_err() {
+                self.inner.fail_qp();
+            }
+            accepted
+        };
+        if self.inner.service() == Service::Datagram {
+            return say();
         }
-        accepted
+        self.inner.complete(EventType::Established, || {
+            if let Some(qp) = &qp {
+                let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
+                self.inner.carry_out(&steps, qp)?;
+            }
+            say()
+        })
     }
 
     /// Rejects the request that brought this id, with bytes for the peer's program.
@@ -250,11 +260,13 @@ impl CmId {
     pub fn disconnect(&self) -> Result<()> {
         self.inner.check_service("disconnect")?;
         let context = self.context()?;
-        if let Some(qp) = self.qp() {
-            self.inner.carry_out(transition::disconnecting(context.transport()), &qp)?;
-        }
-        let request = rdma_ucm_disconnect { id: self.inner.handle };
-        self.inner.command("disconnect", || self.inner.to_string(), request)
+        self.inner.complete(EventType::Disconnected, || {
+            if let Some(qp) = self.qp() {
+                self.inner.carry_out(transition::disconnecting(context.transport()), &qp)?;
+            }
+            let request = rdma_ucm_disconnect { id: self.inner.handle };
+            self.inner.command("disconnect", || self.inner.to_string(), request)
+        })
     }
 
     /// Confirms the connection on an id without a queue pair of its own, after `ConnectResponse`
@@ -375,6 +387,13 @@ impl Inner {
                 Err(Error::invalid(operation, self.to_string(), reason))
             }
         }
+    }
+
+    /// `param` with what goes before the program's private data.
+    fn with_header(&self, param: &ConnParam) -> ConnParam {
+        let mut param = param.clone();
+        param.private_data.splice(..0, self.state().connect_header.iter().copied());
+        param
     }
 
     /// What can be said of `param` before the kernel is asked.

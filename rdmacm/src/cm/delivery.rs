@@ -150,7 +150,7 @@ impl EventChannel {
             listener: None,
             data: raw.data(id.service()),
             group: None,
-            _unacknowledged: id.hand_out(&self.inner),
+            unacknowledged: Some(id.hand_out(&self.inner)),
         })
     }
 
@@ -180,7 +180,7 @@ impl EventChannel {
             listener: Some(listener.token),
             data,
             group: None,
-            _unacknowledged: listener.hand_out(&self.inner),
+            unacknowledged: Some(listener.hand_out(&self.inner)),
         })
     }
 
@@ -200,8 +200,8 @@ impl EventChannel {
             token: id.token,
             listener: None,
             data: raw.data(id.service()),
-            group: Some(GroupEvent { address: group.address, _unacknowledged: of_group }),
-            _unacknowledged: of_id,
+            group: Some(GroupEvent { address: group.address, unacknowledged: Some(of_group) }),
+            unacknowledged: Some(of_id),
         })
     }
 }

@@ -26,7 +26,7 @@ use crate::registry::Token;
 #[doc(alias = "rdma_ack_cm_event")]
 #[derive(Debug)]
 pub struct Event {
-    // Before `_unacknowledged`, so that a request that nobody took is gone when the listener's
+    // Before `unacknowledged`, so that a request that nobody took is gone when the listener's
     // destroy goes on.
     pub(super) request: Option<CmId>,
     pub(super) event_type: EventType,
@@ -35,17 +35,25 @@ pub struct Event {
     pub(super) listener: Option<Token>,
     pub(super) data: EventData,
     pub(super) group: Option<GroupEvent>,
-    pub(super) _unacknowledged: Unacknowledged,
+    pub(super) unacknowledged: Option<Unacknowledged>,
 }
 
 /// What an event of a multicast group has besides: it counts for the group too.
 #[derive(Debug)]
 pub(super) struct GroupEvent {
     pub(super) address: Address,
-    pub(super) _unacknowledged: Unacknowledged,
+    pub(super) unacknowledged: Option<Unacknowledged>,
 }
 
 impl Event {
+    /// Acknowledges the event, which can still be looked at.
+    pub(super) fn acknowledge(&mut self) {
+        self.unacknowledged = None;
+        if let Some(group) = &mut self.group {
+            group.unacknowledged = None;
+        }
+    }
+
     /// What happened.
     pub fn event_type(&self) -> EventType {
         self.event_type
@@ -170,7 +178,7 @@ mod tests {
             listener: None,
             data: EventData::None,
             group: None,
-            _unacknowledged: Arc::new(Acks::default()).hand_out(true),
+            unacknowledged: Some(Arc::new(Acks::default()).hand_out(true)),
         }
     }
 

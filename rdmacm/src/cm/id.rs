@@ -1,7 +1,7 @@
 //! Communication ids: their life, and everything before a connection.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -13,10 +13,12 @@ use ucma_abi::{
 use verbs_abi::AlignedU64;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
+use super::create_ep::EndpointQueuePair;
 use super::external::Ece;
 use super::multicast::{self, Joined};
-use super::parse::{EventData, Service};
+use super::parse::{EventData, EventType, Service};
 use super::service::Resolution;
+use super::sync::Synchronous;
 use crate::acks::{Acks, Unacknowledged};
 use crate::addr::{self, Address, Encoded, Family};
 use crate::device::Guid;
@@ -98,7 +100,7 @@ pub(super) struct Inner {
     pub(super) acks: Arc<Acks>,
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
-    pub(super) home: RwLock<Home>,
+    home: RwLock<Home>,
     /// Held while the id migrates, until the events of the old channel are acknowledged: an event
     /// must not find the id back where it was.
     pub(super) migration: Mutex<()>,
@@ -112,6 +114,8 @@ pub(super) struct Home {
     /// Of a listener, the channels that it was on: the kernel leaves the ids of unread requests
     /// there.
     pub(super) former: Vec<Arc<ChannelInner>>,
+    /// The channel is the id's own, and calls wait for their events.
+    pub(super) sync: Option<Arc<Synchronous>>,
     /// It is destroyed.
     gone: bool,
 }
@@ -124,6 +128,12 @@ pub(super) struct State {
     pub(super) qp: Option<QueuePair>,
     /// Requests may come for the id.
     pub(super) listens: bool,
+    /// How long calls wait for events, where the id is synchronous.
+    pub(super) timeout: Option<Duration>,
+    /// Of an endpoint that listens, the queue pair that each request gets.
+    pub(super) request_qp: Option<EndpointQueuePair>,
+    /// Of an endpoint, what goes before the program's private data.
+    pub(super) connect_header: Vec<u8>,
     /// Depths that the request asked for, from the local point of view.
     pub(super) asked_responder_resources: u8,
     pub(super) asked_initiator_depth: u8,
@@ -281,9 +291,11 @@ impl CmId {
             src_addr: source.slot,
             dst_addr: destination.slot,
         };
-        self.inner.command(OPERATION, subject, request)?;
-        self.inner.state().peer_is_ib = is_ib;
-        Ok(())
+        self.inner.complete(EventType::AddrResolved, || {
+            self.inner.command(OPERATION, subject, request)?;
+            self.inner.state().peer_is_ib = is_ib;
+            Ok(())
+        })
     }
 
     /// Resolves the route to the address that was resolved before.
@@ -297,7 +309,9 @@ impl CmId {
     pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
         let request =
             rdma_ucm_resolve_route { id: self.inner.handle, timeout_ms: milliseconds(timeout) };
-        self.inner.command("resolve the route of", || self.inner.to_string(), request)
+        let start =
+            || self.inner.command("resolve the route of", || self.inner.to_string(), request);
+        self.inner.complete(EventType::RouteResolved, start)
     }
 
     /// Listens for requests on the address that the id is bound to.
@@ -427,7 +441,7 @@ impl Inner {
             port_space,
             qp_type,
             acks: Arc::default(),
-            home: RwLock::new(Home { channel, former: Vec::new(), gone: false }),
+            home: RwLock::new(Home { channel, former: Vec::new(), sync: None, gone: false }),
             migration: Mutex::default(),
             state: Mutex::new(state),
         });
@@ -478,8 +492,12 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn home(&self) -> RwLockReadGuard<'_, Home> {
+    pub(super) fn home(&self) -> RwLockReadGuard<'_, Home> {
         self.home.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn home_mut(&self) -> RwLockWriteGuard<'_, Home> {
+        self.home.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn channel(&self) -> Arc<ChannelInner> {
@@ -524,7 +542,7 @@ impl Inner {
 
     /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
     fn end(&self) -> Result<u32, Refused> {
-        let mut home = self.home.write().unwrap_or_else(PoisonError::into_inner);
+        let mut home = self.home_mut();
         let response = home.channel.command(destroy_id(self.handle))?;
         home.gone = true;
         Ok(response.events_reported)

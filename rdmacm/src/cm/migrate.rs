@@ -14,6 +14,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::id::{CmId, Inner, milliseconds};
+use super::sync::Synchronous;
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
@@ -45,16 +46,24 @@ impl CmId {
     /// # Errors
     ///
     /// [`ErrorKind::WouldDeadlock`] where an event of the id that this thread received is still out;
+    /// EBUSY where another thread waits in a call of the id, which is synchronous;
     /// [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`] after a fork, as the id is the parent's.
     /// The id is on the old channel then.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
-        self.inner.migrate(&channel.inner)
+        let mode = self.inner.synchronous();
+        let _turn = mode.as_ref().map(|mode| mode.turn(&self.inner)).transpose()?;
+        self.inner.migrate(&channel.inner, None)
     }
 }
 
 impl Inner {
-    fn migrate(&self, to: &Arc<ChannelInner>) -> Result<()> {
+    /// Moves the id to `to`, which belongs to what it has as a synchronous id, if it is to be one.
+    pub(super) fn migrate(
+        &self,
+        to: &Arc<ChannelInner>,
+        sync: Option<Arc<Synchronous>>,
+    ) -> Result<()> {
         const OPERATION: &str = "migrate";
         if self.acks.held_by_this_thread() {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
@@ -63,7 +72,7 @@ impl Inner {
         let listens = self.state().listens;
         let _alone = self.migration.lock().unwrap_or_else(PoisonError::into_inner);
         let reported = {
-            let mut home = self.home.write().unwrap_or_else(PoisonError::into_inner);
+            let mut home = self.home_mut();
             if Arc::ptr_eq(&home.channel, to) {
                 return Ok(());
             }
@@ -75,6 +84,7 @@ impl Inner {
             if listens && !home.former.iter().any(|former| Arc::ptr_eq(former, &from)) {
                 home.former.push(from);
             }
+            home.sync = sync;
             self.acks.moved();
             events_reported
         };
@@ -86,7 +96,7 @@ impl Inner {
     /// Brings the id of a request to this listener, which the kernel calls `handle`, to the channel
     /// that it was read from. It is on another one where the listener has migrated in between.
     pub(super) fn collect(&self, handle: u32, channel: &ChannelInner) {
-        let home = self.home.read().unwrap_or_else(PoisonError::into_inner);
+        let home = self.home();
         // Refused by all channels but the one that has it, and by all where it is here already.
         home.former.iter().any(|former| channel.fetch(handle, former).is_ok());
     }

@@ -18,6 +18,7 @@
 
 mod channel;
 mod connection;
+mod create_ep;
 mod delivery;
 mod event;
 mod external;
@@ -30,8 +31,10 @@ mod parse;
 mod reject;
 mod route;
 mod service;
+mod sync;
 
 pub use channel::EventChannel;
+pub use create_ep::EndpointQueuePair;
 pub use event::Event;
 pub use external::Ece;
 pub use id::{CmId, PortSpace};

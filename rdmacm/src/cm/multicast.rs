@@ -17,6 +17,7 @@ use crate::addr::{self, Address};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
+use crate::sys::command::Refused;
 #[cfg(doc)]
 use crate::verbs::QueuePair;
 
@@ -104,30 +105,11 @@ impl CmId {
             let reason = "the id is for connections, and groups are for datagrams";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
-        let encoded = addr::encode(&address);
-        let token = GROUPS.reserve();
-        let group = Arc::new(Group {
-            token,
-            id: Arc::downgrade(&self.inner),
-            address,
-            membership,
-            acks: Arc::default(),
-            attachment: Mutex::new(Attachment::None),
-        });
-        // Before the kernel knows of it: another thread may read the event at once.
-        GROUPS.set(token, &group);
-        let request = rdma_ucm_join_mcast {
-            response: AlignedU64::default(),
-            uid: token.get().into(),
-            id: self.inner.handle,
-            addr_size: encoded.length,
-            join_flags: membership.flags(),
-            addr: encoded.slot,
-        };
-        let joined = self.inner.command(OPERATION, subject, request);
-        let handle = joined.inspect_err(|_| GROUPS.remove(token))?.id;
-        self.inner.state().groups.push(Joined { handle, group });
-        Ok(())
+        self.inner.complete(EventType::MulticastJoin, || {
+            self.inner
+                .join(address, membership)
+                .map_err(|refused| Inner::refused(OPERATION, subject(), refused))
+        })
     }
 
     /// Leaves a multicast group, or gives up joining it, and waits until the events of the
@@ -174,6 +156,33 @@ impl CmId {
 }
 
 impl Inner {
+    /// Begins to join a group.
+    fn join(self: &Arc<Self>, address: Address, membership: Membership) -> Result<(), Refused> {
+        let encoded = addr::encode(&address);
+        let token = GROUPS.reserve();
+        let group = Arc::new(Group {
+            token,
+            id: Arc::downgrade(self),
+            address,
+            membership,
+            acks: Arc::default(),
+            attachment: Mutex::new(Attachment::None),
+        });
+        // Before the kernel knows of it: another thread may read the event at once.
+        GROUPS.set(token, &group);
+        let request = rdma_ucm_join_mcast {
+            response: AlignedU64::default(),
+            uid: token.get().into(),
+            id: self.handle,
+            addr_size: encoded.length,
+            join_flags: membership.flags(),
+            addr: encoded.slot,
+        };
+        let handle = self.send(request).inspect_err(|_| GROUPS.remove(token))?.id;
+        self.state().groups.push(Joined { handle, group });
+        Ok(())
+    }
+
     /// Takes the group that was joined last under `address` out of the id's list.
     fn take_group(&self, address: &Address) -> Option<Joined> {
         let mut state = self.state();

@@ -8,6 +8,7 @@ use verbs_abi::{AlignedU64, ib_path_flags, ib_path_rec_data};
 use zerocopy::IntoBytes;
 
 use super::id::{CmId, Inner};
+use super::parse::EventType;
 #[cfg(doc)]
 use super::route::{PathRecord, Route};
 #[cfg(doc)]
@@ -107,7 +108,8 @@ impl CmId {
             let reason = "there is no path for both ways and for management";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
-        self.set_option(OPERATION, IB_PATH, paths.as_bytes())
+        let set = || self.set_option(OPERATION, IB_PATH, paths.as_bytes());
+        self.inner.complete(EventType::RouteResolved, set)
     }
 
     fn set_option(&self, operation: &'static str, option: Name, value: &[u8]) -> Result<()> {

@@ -76,19 +76,21 @@ impl CmId {
             true => Resolution::Asked,
             false => Resolution::Answered(addr::getaddrinfo(node, service, hints)?),
         };
-        self.inner.begin_resolution(OPERATION, start)?;
-        let started = match by_administrator {
-            true => self.inner.resolve_ib_service(OPERATION, node, service, flags),
-            false => {
-                let event = rdma_cm_event_type::RDMA_CM_EVENT_INTERNAL;
-                let meaning = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0;
-                self.inner.write_event(OPERATION, event, 0, meaning.into())
+        self.inner.complete(EventType::AddrinfoResolved, || {
+            self.inner.begin_resolution(OPERATION, start)?;
+            let started = match by_administrator {
+                true => self.inner.resolve_ib_service(OPERATION, node, service, flags),
+                false => {
+                    let event = rdma_cm_event_type::RDMA_CM_EVENT_INTERNAL;
+                    let meaning = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0;
+                    self.inner.write_event(OPERATION, event, 0, meaning.into())
+                }
+            };
+            if started.is_err() {
+                self.inner.state().resolution = Resolution::None;
             }
-        };
-        if started.is_err() {
-            self.inner.state().resolution = Resolution::None;
-        }
-        started
+            started
+        })
     }
 
     /// What [`resolve_addrinfo`](Self::resolve_addrinfo) found. It comes once.

@@ -1,7 +1,7 @@
 //! Opened devices.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -10,6 +10,7 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::pd::PdObject;
 use crate::device::{self, Device, DriverId, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::Provider;
@@ -34,6 +35,8 @@ struct Inner {
     device: Device,
     provider: Provider,
     depths: OnceLock<DepthLimits>,
+    /// The protection domain that ids share, while it lives.
+    shared_pd: Mutex<Weak<PdObject>>,
 }
 
 /// How many RDMA reads and atomics a queue pair of a device can have outstanding.
@@ -73,11 +76,15 @@ impl Context {
         let provider = Provider::of(device);
         let async_events =
             provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
-        let device = device.clone();
-        let depths = OnceLock::new();
-        Ok(Self {
-            inner: Arc::new(Inner { file, _async_events: async_events, device, provider, depths }),
-        })
+        let inner = Inner {
+            file,
+            _async_events: async_events,
+            device: device.clone(),
+            provider,
+            depths: OnceLock::new(),
+            shared_pd: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The context that the process's ids of a device share, which is what their
@@ -186,6 +193,10 @@ impl Context {
             initiator_depth: byte(answer.max_qp_init_rd_atom),
         };
         Ok(*self.inner.depths.get_or_init(|| depths))
+    }
+
+    pub(super) fn shared_pd(&self) -> MutexGuard<'_, Weak<PdObject>> {
+        self.inner.shared_pd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn provider(&self) -> Provider {

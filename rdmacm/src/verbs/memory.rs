@@ -28,6 +28,7 @@ use crate::sys::mapping::Mapping;
 /// the kernel refuses that, memory that the region owns is leaked rather than given to somebody
 /// else while a device may write to it.
 #[doc(alias = "ibv_mr")]
+#[doc(alias = "rdma_dereg_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
     object: Object<ib_uverbs_dereg_mr>,
@@ -81,6 +82,9 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// Those of [`alloc`](Self::alloc), and EFAULT.
+    #[doc(alias = "rdma_reg_msgs")]
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
     pub unsafe fn register(
         pd: &ProtectionDomain,
         start: NonNull<u8>,

@@ -12,8 +12,11 @@ use crate::error::{DestroyError, Result};
 #[doc(alias = "ibv_pd")]
 #[derive(Debug, Clone)]
 pub struct ProtectionDomain {
-    object: Arc<Object<ib_uverbs_dealloc_pd>>,
+    object: Arc<PdObject>,
 }
+
+/// A protection domain of the kernel's.
+pub(super) type PdObject = Object<ib_uverbs_dealloc_pd>;
 
 impl ProtectionDomain {
     /// Makes a protection domain. `IB_USER_VERBS_CMD_ALLOC_PD`.
@@ -27,6 +30,18 @@ impl ProtectionDomain {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
         let response = context.command("allocate", "a protection domain", request)?;
         Ok(Self { object: Arc::new(Object::new(context, response.pd_handle)) })
+    }
+
+    /// The one that the process's ids share, see [`CmId::default_pd`](crate::cm::CmId::default_pd).
+    pub(crate) fn shared(context: &Context) -> Result<Self> {
+        // Held while it is made: two threads must not make two.
+        let mut shared = context.shared_pd();
+        if let Some(object) = shared.upgrade() {
+            return Ok(Self { object });
+        }
+        let made = Self::new(context)?;
+        *shared = Arc::downgrade(&made.object);
+        Ok(made)
     }
 
     /// The context that it was made in.

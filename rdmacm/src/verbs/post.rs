@@ -129,6 +129,13 @@ impl QueuePair {
     /// kernel, [`ErrorKind::DeviceGone`]): the request stands in the queue and may be carried out
     /// with the next one, so that the obligations above hold.
     #[doc(alias = "ibv_post_send")]
+    #[doc(alias = "rdma_post_send")]
+    #[doc(alias = "rdma_post_sendv")]
+    #[doc(alias = "rdma_post_ud_send")]
+    #[doc(alias = "rdma_post_read")]
+    #[doc(alias = "rdma_post_readv")]
+    #[doc(alias = "rdma_post_write")]
+    #[doc(alias = "rdma_post_writev")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a send to";
         self.check_process(OPERATION)?;
@@ -163,6 +170,8 @@ impl QueuePair {
     /// the queue pair does not hold.
     /// Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "ibv_post_recv")]
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_post_recvv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a receive to";
         self.check_process(OPERATION)?;

@@ -1,0 +1,111 @@
+//! Endpoints: synchronous ids made in one call, and queue pairs with what an id brings for them.
+
+use std::time::Duration;
+
+use super::id::CmId;
+use crate::addr::{AddrInfo, AddrInfoFlags};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::verbs::{
+    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
+};
+
+/// How long the kernel tries to resolve an address, and then a route.
+const RESOLUTION: Duration = Duration::from_secs(2);
+
+/// The queue pair of an endpoint: what is left out is made.
+#[doc(alias = "ibv_qp_init_attr")]
+#[derive(Debug, Clone, Default)]
+pub struct EndpointQueuePair {
+    /// The protection domain; without one [the default](CmId::default_pd).
+    pub pd: Option<ProtectionDomain>,
+    /// Where its sends complete; without one a queue of its own, with a channel of its own, for as
+    /// many completions as the queue pair holds sends.
+    pub send_cq: Option<CompletionQueue>,
+    /// The same for receives.
+    pub recv_cq: Option<CompletionQueue>,
+    /// What it must hold, at least.
+    pub caps: QueuePairCaps,
+    /// Every send makes a completion, whether it asks for one or not.
+    pub signal_all: bool,
+}
+
+impl CmId {
+    /// Makes a synchronous id from what [`getaddrinfo`](crate::addr::getaddrinfo) has found, with a
+    /// queue pair if `qp` says which.
+    ///
+    /// For a result with [`AddrInfoFlags::PASSIVE`] the id is bound to the source address, ready for
+    /// [`listen`](Self::listen) and [`get_request`](Self::get_request), which makes each new id's queue pair
+    /// as `qp` says. Any other is resolved ([`resolve_addr`](Self::resolve_addr), then
+    /// [`resolve_route`](Self::resolve_route) or [`set_ib_path`](Self::set_ib_path), with two seconds for
+    /// each) and ready for [`connect`](Self::connect), which puts `info.connect` before the program's
+    /// private data.
+    ///
+    /// What C calls `rdma_destroy_ep` is [`destroy`](Self::destroy).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where `info` lacks the address; those of the calls above and of
+    /// [`create_qp`](Self::create_qp).
+    #[doc(alias = "rdma_create_ep")]
+    pub fn create_ep(info: &AddrInfo, qp: Option<&EndpointQueuePair>) -> Result<Self> {
+        let missing = |what: &'static str| Error::invalid("create", "an endpoint", what);
+        let id = Self::new_sync_with_qp_type(info.port_space, info.qp_type)?;
+        if info.flags.contains(AddrInfoFlags::PASSIVE) {
+            id.bind(info.src_addr.ok_or_else(|| missing("there is no address to bind to"))?)?;
+            id.inner.state().request_qp = qp.cloned();
+            return Ok(id);
+        }
+        let peer = info.dst_addr.ok_or_else(|| missing("there is no address to resolve"))?;
+        id.resolve_addr(info.src_addr, peer, RESOLUTION)?;
+        if info.route.is_empty() {
+            id.resolve_route(RESOLUTION)?;
+        } else {
+            id.set_ib_path(&info.route)?;
+        }
+        if let Some(qp) = qp {
+            id.create_endpoint_qp(qp)?;
+        }
+        id.inner.state().connect_header = info.connect.clone();
+        Ok(id)
+    }
+
+    /// Makes the id's queue pair as [`create_qp`](Self::create_qp) does, and what `qp` leaves out:
+    /// see [`QueuePair::pd`], [`QueuePair::send_cq`] and [`QueuePair::recv_cq`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`create_qp`](Self::create_qp) and of making the other objects.
+    #[doc(alias = "rdma_create_qp")]
+    pub fn create_endpoint_qp(&self, qp: &EndpointQueuePair) -> Result<QueuePair> {
+        let pd = qp.pd.clone().map_or_else(|| self.default_pd(), Ok)?;
+        let queue = |given: &Option<CompletionQueue>, capacity: u32| match given {
+            Some(given) => Ok(given.clone()),
+            // A queue has room for something.
+            None => CompletionQueue::new(
+                pd.context(),
+                capacity.max(1),
+                Some(&CompletionChannel::new(pd.context())?),
+            ),
+        };
+        let send_cq = queue(&qp.send_cq, qp.caps.max_send_wr)?;
+        let recv_cq = queue(&qp.recv_cq, qp.caps.max_recv_wr)?;
+        let (caps, signal_all) = (qp.caps, qp.signal_all);
+        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all };
+        self.create_qp(&pd, &init)
+    }
+
+    /// The protection domain that the process's ids of a device share: made for the first that asks,
+    /// destroyed when nobody holds it any more.
+    ///
+    /// `IB_USER_VERBS_CMD_ALLOC_PD`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the id has no device yet; those of [`ProtectionDomain::new`].
+    #[doc(alias = "rdma_create_qp")]
+    pub fn default_pd(&self) -> Result<ProtectionDomain> {
+        ProtectionDomain::shared(&self.context()?)
+    }
+}

@@ -1,0 +1,351 @@
+//! Synchronous ids: calls that wait until what they start is done.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::channel::EventChannel;
+use super::event::Event;
+use super::id::{CmId, Inner, PortSpace};
+use super::parse::EventType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::QpType;
+
+/// What a synchronous id has in addition.
+#[derive(Debug)]
+pub(super) struct Synchronous {
+    channel: EventChannel,
+    /// Held for writing by the call that waits for the outcome of what it started, or that ends the mode, and for reading by
+    /// those that wait for requests.
+    turn: RwLock<()>,
+    /// What the last call that waited ended with.
+    last_event: Mutex<Option<Arc<Event>>>,
+    /// The event that a call has waited for in vain.
+    unfinished: Mutex<Option<EventType>>,
+}
+
+/// # Synchronous ids
+///
+/// An id without a channel of the program's is synchronous: a call that would be followed by an
+/// event waits for that event and returns the error that it is. Made by [`new_sync`](Self::new_sync)
+/// or [`create_ep`](Self::create_ep), brought by [`get_request`](Self::get_request), or turned into
+/// one by [`migrate_to_sync`](Self::migrate_to_sync); [`migrate`](Self::migrate) turns it back.
+///
+/// | call | event | errors besides the call's own |
+/// |---|---|---|
+/// | [`resolve_addrinfo`](Self::resolve_addrinfo) | `AddrinfoResolved` | the status of `AddrinfoError` |
+/// | [`resolve_addr`](Self::resolve_addr) | `AddrResolved` | the status of `AddrError` |
+/// | [`resolve_route`](Self::resolve_route), [`set_ib_path`](Self::set_ib_path) | `RouteResolved` | the status of `RouteError` |
+/// | [`connect`](Self::connect) | `Established`; `ConnectResponse` without a queue pair of its own | [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], the status of `ConnectError` |
+/// | [`accept`](Self::accept), not for datagrams | `Established` | as above |
+/// | [`join_multicast`](Self::join_multicast) | `MulticastJoin` | the status of `MulticastError`; the id is in the group until it [leaves](Self::leave_multicast) |
+/// | [`disconnect`](Self::disconnect) | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
+///
+/// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, and with EINTR when a
+/// signal interrupts it. Events that no call waits for are dropped when the next call comes across
+/// them.
+///
+/// One thread at a time waits in such a call; another one's has EBUSY meanwhile.
+///
+/// A call can be given a deadline, see [`set_timeout`](Self::set_timeout).
+impl CmId {
+    /// Makes a synchronous id, for datagrams in the port spaces UDP and IPoIB, for reliable
+    /// connections in the others.
+    ///
+    /// `RDMA_USER_CM_CMD_CREATE_ID`, on a channel of its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`EventChannel::new`] and [`CmId::new`].
+    #[doc(alias = "rdma_create_id")]
+    pub fn new_sync(port_space: PortSpace) -> Result<Self> {
+        Self::new_sync_with_qp_type(port_space, port_space.qp_types()[0])
+    }
+
+    pub(super) fn new_sync_with_qp_type(port_space: PortSpace, qp_type: QpType) -> Result<Self> {
+        let channel = EventChannel::new()?;
+        let id = Self::with_qp_type(&channel, port_space, qp_type)?;
+        id.inner.home_mut().sync = Some(Arc::new(Synchronous::new(channel)));
+        Ok(id)
+    }
+
+    /// Makes the id synchronous: moves it, with its events that were not read yet, to a channel of
+    /// its own.
+    ///
+    /// `RDMA_USER_CM_CMD_MIGRATE_ID`. Waits for the events of the old channel as
+    /// [`migrate`](Self::migrate) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where it is synchronous already; those of [`EventChannel::new`] and of
+    /// [`migrate`](Self::migrate).
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate_to_sync(&self) -> Result<()> {
+        if self.is_sync() {
+            let reason = "it is synchronous already";
+            return Err(Error::invalid("migrate", self.inner.to_string(), reason));
+        }
+        let channel = EventChannel::new()?;
+        let inner = Arc::clone(&channel.inner);
+        self.inner.migrate(&inner, Some(Arc::new(Synchronous::new(channel))))
+    }
+
+    /// Whether the id is synchronous.
+    pub fn is_sync(&self) -> bool {
+        self.inner.synchronous().is_some()
+    }
+
+    /// Limits how long calls of this id wait when it is synchronous; `None`, as it is in the
+    /// beginning, for as long as it takes. The ids of its requests have the same limit.
+    ///
+    /// A call whose time is over returns [`ErrorKind::TimedOut`], and what it started goes on in the
+    /// kernel: [`finish`](Self::finish) waits on for its outcome, and until that is known every
+    /// other call that waits is refused with EALREADY. The id can be destroyed at any time, and an id
+    /// that [migrates](Self::migrate) to a channel has the event there. (The time-outs that
+    /// [`resolve_addr`](Self::resolve_addr) and [`resolve_route`](Self::resolve_route) take are the
+    /// kernel's: after one of those the call is over.) On iWARP the command that connects takes as
+    /// long as TCP takes, whatever the limit. A [`get_request`](Self::get_request) leaves nothing
+    /// unfinished.
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        self.inner.state().timeout = timeout;
+    }
+
+    /// The limit that [`set_timeout`](Self::set_timeout) has set.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.inner.state().timeout
+    }
+
+    /// Waits on for the outcome of a call of this synchronous id whose time was over, or which a
+    /// signal interrupted.
+    ///
+    /// # Errors
+    ///
+    /// Those of that call; [`ErrorKind::Invalid`] where there is none.
+    pub fn finish(&self) -> Result<()> {
+        let mode = self.inner.expect_synchronous("wait for")?;
+        let _turn = mode.turn(&self.inner)?;
+        let unfinished = *mode.unfinished();
+        match unfinished {
+            Some(awaited) => mode.finish(&self.inner, awaited),
+            None => {
+                let reason = "no call of it is unfinished";
+                Err(Error::invalid("wait for", self.inner.to_string(), reason))
+            }
+        }
+    }
+
+    /// The event that the last call that waited ended with, of a synchronous id: it has the
+    /// [private data](Event::private_data) of the peer. On an id from
+    /// [`get_request`](Self::get_request) it is, at first, the `ConnectRequest`. Gone when the next
+    /// call that waits begins.
+    ///
+    /// It is acknowledged, so that destroying the id, or the listener, never waits for it.
+    #[doc(alias = "event")]
+    pub fn last_event(&self) -> Option<Arc<Event>> {
+        self.inner.synchronous()?.last_event().clone()
+    }
+
+    /// Waits for a peer that wants to connect to this synchronous listener: the id of the new
+    /// connection, which is synchronous too.
+    ///
+    /// `RDMA_USER_CM_CMD_GET_EVENT`, and `RDMA_USER_CM_CMD_MIGRATE_ID` to a channel of the new id's
+    /// own. [`last_event`](Self::last_event) of the new id is the request. Where the listener is from
+    /// [`create_ep`](Self::create_ep) with a queue pair, the new id has one. Several threads may
+    /// wait; each request goes to one of them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the id is not synchronous or does not listen; [`ErrorKind::TimedOut`] when its
+    /// [time](Self::set_timeout) is over; EINTR, with nothing lost; [`ErrorKind::DeviceGone`]. Those of
+    /// [`EventChannel::new`] and of making the queue pair, the peer being rejected then.
+    #[doc(alias = "rdma_get_request")]
+    pub fn get_request(&self) -> Result<Self> {
+        const OPERATION: &str = "wait for a request to";
+        let mode = self.inner.expect_synchronous(OPERATION)?;
+        if !self.inner.state().listens {
+            let reason = "the id does not listen";
+            return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        }
+        let _turn = match mode.turn.try_read() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(busy(OPERATION, &self.inner)),
+        };
+        let deadline = self.inner.deadline();
+        let awaited = EventType::ConnectRequest;
+        let mut event = loop {
+            let event = mode.next_event(deadline, OPERATION, &self.inner)?;
+            if decides(event.event_type(), awaited) {
+                break event;
+            }
+        };
+        if let Some(failure) = event.failure(awaited) {
+            return Err(failure);
+        }
+        let id = event.take_request().expect("a request brings an id");
+        event.acknowledge();
+        id.migrate_to_sync()?;
+        id.set_timeout(self.timeout());
+        let qp = self.inner.state().request_qp.clone();
+        if let Some(qp) = qp {
+            id.create_endpoint_qp(&qp)?;
+        }
+        if let Some(mode) = id.inner.synchronous() {
+            *mode.last_event() = Some(Arc::new(event));
+        }
+        Ok(id)
+    }
+}
+
+impl Synchronous {
+    fn new(channel: EventChannel) -> Self {
+        Self {
+            channel,
+            turn: RwLock::default(),
+            last_event: Mutex::default(),
+            unfinished: Mutex::default(),
+        }
+    }
+
+    /// Lets this thread, and no other, make `id` wait.
+    pub(super) fn turn(&self, id: &Inner) -> Result<impl Drop + '_> {
+        match self.turn.try_write() {
+            Ok(turn) => Ok(turn),
+            Err(TryLockError::Poisoned(turn)) => Ok(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(busy("wait for", id)),
+        }
+    }
+
+    fn last_event(&self) -> MutexGuard<'_, Option<Arc<Event>>> {
+        self.last_event.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, Option<EventType>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until an event says how the call went that is followed by `awaited`.
+    fn finish(&self, id: &Inner, awaited: EventType) -> Result<()> {
+        *self.unfinished() = Some(awaited);
+        let deadline = id.deadline();
+        loop {
+            let mut event = self.next_event(deadline, "wait for", id)?;
+            let seen = event.event_type();
+            if !decides(seen, awaited) {
+                continue;
+            }
+            event.acknowledge();
+            *self.unfinished() = None;
+            // What the program sees where it has a queue pair of its own to care for.
+            let wanted = if seen == EventType::ConnectResponse { seen } else { awaited };
+            let failure = event.failure(wanted);
+            *self.last_event() = Some(Arc::new(event));
+            return failure.map_or(Ok(()), Err);
+        }
+    }
+
+    fn next_event(
+        &self,
+        deadline: Option<Instant>,
+        operation: &'static str,
+        id: &Inner,
+    ) -> Result<Event> {
+        let Some(deadline) = deadline else { return self.channel.get_event() };
+        let rest = deadline.saturating_duration_since(Instant::now());
+        let event = self.channel.get_event_timeout(rest)?;
+        event.ok_or_else(|| Error::new(operation, id.to_string(), ErrorKind::TimedOut))
+    }
+}
+
+impl Inner {
+    /// Does `start`, which is followed by the event `awaited`; waits for it if the id is synchronous.
+    pub(super) fn complete(
+        &self,
+        awaited: EventType,
+        start: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Some(mode) = self.synchronous() else { return start() };
+        let _turn = mode.turn(self)?;
+        let unfinished = *mode.unfinished();
+        if let Some(unfinished) = unfinished {
+            let reason = format!("it still waits for {unfinished}, see CmId::finish");
+            let kind = ErrorKind::Invalid { errno: Errno::EALREADY as i32, reason: reason.into() };
+            return Err(Error::new("use", self.to_string(), kind));
+        }
+        *mode.last_event() = None;
+        start()?;
+        mode.finish(self, awaited)
+    }
+
+    /// What a synchronous id has in addition.
+    pub(super) fn synchronous(&self) -> Option<Arc<Synchronous>> {
+        self.home().sync.clone()
+    }
+
+    fn expect_synchronous(&self, operation: &'static str) -> Result<Arc<Synchronous>> {
+        self.synchronous().ok_or_else(|| {
+            let reason = "the id is not synchronous: its events are on its channel";
+            Error::invalid(operation, self.to_string(), reason)
+        })
+    }
+
+    /// When a call that begins now has to end.
+    fn deadline(&self) -> Option<Instant> {
+        self.state().timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+}
+
+/// Whether `seen` is how a call ends that is followed by `awaited`.
+fn decides(seen: EventType, awaited: EventType) -> bool {
+    use EventType as T;
+    seen == awaited
+        || match seen {
+            T::DeviceRemoval => true,
+            T::AddrError => awaited == T::AddrResolved,
+            T::RouteError => awaited == T::RouteResolved,
+            T::AddrinfoError => awaited == T::AddrinfoResolved,
+            T::MulticastError => awaited == T::MulticastJoin,
+            T::ConnectResponse
+            | T::ConnectError
+            | T::Unreachable
+            | T::Rejected
+            | T::Disconnected => awaited == T::Established,
+            _ => false,
+        }
+}
+
+fn busy(operation: &'static str, id: &Inner) -> Error {
+    let reason = "another thread waits in a call of it".into();
+    let kind = ErrorKind::Invalid { errno: Errno::EBUSY as i32, reason };
+    Error::new(operation, id.to_string(), kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_end_with_what_concerns_them() {
+        use EventType as T;
+        let endings = |awaited| {
+            (0..20).map(T::from).filter(|seen| decides(*seen, awaited)).collect::<Vec<_>>()
+        };
+        assert_eq!(endings(T::AddrResolved), [T::AddrResolved, T::AddrError, T::DeviceRemoval]);
+        assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);
+        assert_eq!(endings(T::Disconnected), [T::Disconnected, T::DeviceRemoval]);
+        assert_eq!(endings(T::ConnectRequest), [T::ConnectRequest, T::DeviceRemoval]);
+        assert_eq!(
+            endings(T::Established),
+            [
+                T::ConnectResponse,
+                T::ConnectError,
+                T::Unreachable,
+                T::Rejected,
+                T::Established,
+                T::Disconnected,
+                T::DeviceRemoval
+            ]
+        );
+    }
+}

@@ -1,0 +1,442 @@
+//! Synchronous ids.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
+use rdmacm::cm::{
+    CmId, ConnParam, EndpointQueuePair, EventType, Membership, PortSpace, RejectReason,
+};
+use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, SendFlags, SendOperation};
+use rdmacm::{Error, ErrorKind};
+
+use crate::bed::{
+    LONG, Side, announce, ask, asleep, assert_invalid, channel, ids, listen, objects, request,
+    resolve, rxe, rxe_v6, siw,
+};
+use crate::child::let_sigusr1_interrupt;
+use crate::io::Shape;
+
+const SHORT: Duration = Duration::from_millis(30);
+
+fn new() -> CmId {
+    CmId::new_sync(PortSpace::Tcp).expect("create an id")
+}
+
+fn listener(address: SocketAddr) -> (CmId, SocketAddr) {
+    let listener = new();
+    listener.bind(address).expect("bind");
+    listener.listen(0).expect("listen");
+    let bound = listener.local_addr().expect("query").expect("a bound id has an address");
+    (listener, bound)
+}
+
+/// An id that is ready to connect to `server`.
+fn resolved(server: SocketAddr) -> CmId {
+    let id = new();
+    id.resolve_addr(None, server, LONG).expect("resolve the address");
+    assert_eq!(last(&id), EventType::AddrResolved);
+    id.resolve_route(LONG).expect("resolve the route");
+    assert_eq!(last(&id), EventType::RouteResolved);
+    id
+}
+
+fn side(id: CmId) -> Side {
+    Side::new(id, Shape::default())
+}
+
+fn last(id: &CmId) -> EventType {
+    id.last_event().expect("an event is kept").event_type()
+}
+
+fn with_data(private_data: &[u8]) -> ConnParam {
+    ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
+}
+
+/// That the private data of the last event begins with `data`.
+#[track_caller]
+fn told(id: &CmId, event_type: EventType, data: &[u8]) {
+    let event = id.last_event().expect("an event is kept");
+    assert_eq!(event.event_type(), event_type);
+    assert_eq!(&event.private_data()[..data.len()], data);
+}
+
+fn timed_out(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut)
+}
+
+/// A connection from its first step to its last, each side in a thread of its own.
+fn whole_life(address: SocketAddr) {
+    let (listener, address) = listener(address);
+    assert!(listener.is_sync());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let server = side(listener.get_request().expect("a request"));
+            assert!(server.id.is_sync());
+            told(&server.id, EventType::ConnectRequest, b"client");
+            server.io.receive(1, 0..8).expect("post a receive");
+            server.id.accept(&with_data(b"server")).expect("accept");
+            assert_eq!(last(&server.id), EventType::Established);
+            server.io.done(1);
+            server.id.disconnect().expect("disconnect");
+            assert_eq!(last(&server.id), EventType::Disconnected);
+            server.id.destroy().expect("destroy");
+        });
+        let client = side(resolved(address));
+        client.id.connect(&with_data(b"client")).expect("connect");
+        told(&client.id, EventType::Established, b"server");
+        client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
+        client.io.done(2);
+        client.id.disconnect().expect("disconnect");
+        client.id.destroy().expect("destroy");
+    });
+    listener.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_without_events() {
+    let before = objects();
+    for address in [rxe(0), rxe_v6(0)] {
+        whole_life(address);
+    }
+    assert_eq!(objects(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_without_events_over_siw() {
+    whole_life(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rejections_are_errors_with_reason_and_private_data() {
+    let (listener, address) = listener(rxe(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let unwanted = listener.get_request().expect("a request");
+            unwanted.reject(b"no").expect("reject");
+            unwanted.destroy().expect("destroy");
+        });
+        let client = side(resolved(address));
+        let error = client.id.connect(&ConnParam::default()).expect_err("rejected");
+        let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
+        assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED);
+        assert_eq!(&rejection.private_data[..3], b"no\0");
+        assert_eq!(error.errno(), libc::ECONNREFUSED);
+        told(&client.id, EventType::Rejected, b"no");
+        client.id.destroy().expect("destroy");
+    });
+    listener.destroy().expect("destroy");
+    let client = side(resolved(address));
+    let error = client.id.connect(&ConnParam::default()).expect_err("nobody listens");
+    assert!(error.to_string().contains("nobody listens on the port"), "{error}");
+    assert_eq!(error.errno(), libc::ECONNREFUSED);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn failed_resolutions_are_errors() {
+    let id = new();
+    // On the wire, and nobody has the address.
+    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+    let error = id.resolve_addr(None, nobody, SHORT).expect_err("nobody answers");
+    assert!(timed_out(&error), "{error}");
+    assert_eq!(error.errno(), libc::ETIMEDOUT);
+    assert_eq!(last(&id), EventType::AddrError);
+    // The call is over, and the next one takes place.
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    let error = id.resolve_addr(None, rxe(7471), LONG).expect_err("it is resolved");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    assert!(id.last_event().is_none(), "what came before is gone");
+    id.resolve_route(LONG).expect("resolve the route");
+    let error = new().get_request().map(drop).expect_err("it does not listen");
+    assert_invalid(&error, &["does not listen"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_deadline_ends_the_wait_and_not_the_operation() {
+    let theirs = channel();
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = side(resolved(address));
+    assert_eq!(client.id.timeout(), None);
+    client.id.set_timeout(Some(SHORT));
+    let error = client.id.connect(&ConnParam::default()).expect_err("nobody accepts");
+    assert!(timed_out(&error), "{error}");
+    let error = client.id.disconnect().expect_err("it still connects");
+    assert_invalid(&error, &["RDMA_CM_EVENT_ESTABLISHED", "finish"]);
+    assert_eq!(error.errno(), libc::EALREADY);
+    assert!(timed_out(&client.id.finish().expect_err("nobody accepts")));
+    let server = side(request(&theirs));
+    server.id.accept(&with_data(b"late")).expect("accept");
+    client.id.set_timeout(None);
+    client.id.finish().expect("accepted");
+    told(&client.id, EventType::Established, b"late");
+    assert_invalid(&client.id.finish().expect_err("it is done"), &["no call"]);
+    // Abandoned in the middle.
+    let client = side(resolved(address));
+    client.id.set_timeout(Some(Duration::ZERO));
+    assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
+    client.id.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_deadline_for_requests() {
+    let (listener, address) = listener(rxe(0));
+    listener.set_timeout(Some(SHORT));
+    assert!(timed_out(&listener.get_request().map(drop).expect_err("nobody asks")));
+    let ours = channel();
+    let _client = ask(&ours, address, &ConnParam::default());
+    listener.set_timeout(Some(LONG));
+    let id = listener.get_request().expect("a request");
+    assert_eq!(id.timeout(), Some(LONG));
+    // The request that is kept is no hindrance.
+    listener.destroy().expect("destroy");
+    assert_eq!(last(&id), EventType::ConnectRequest);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn signals_interrupt_and_nothing_is_lost() {
+    let_sigusr1_interrupt();
+    let theirs = channel();
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = side(resolved(address));
+    for deadline in [None, Some(LONG)] {
+        client.id.set_timeout(deadline);
+        let (say, hear) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                say.send(pthread_self()).expect("the test listens");
+                match deadline {
+                    None => client.id.connect(&ConnParam::default()),
+                    Some(_) => client.id.finish(),
+                }
+                .expect_err("a signal comes first")
+            });
+            let thread = hear.recv().expect("the thread says who it is");
+            while !waiter.is_finished() {
+                pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+                thread::yield_now();
+            }
+            let error = waiter.join().expect("the waiter lives");
+            assert_eq!(error.errno(), libc::EINTR, "{error}");
+        });
+    }
+    let server = side(request(&theirs));
+    server.id.accept(&ConnParam::default()).expect("accept");
+    client.id.finish().expect("accepted");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn one_thread_waits_at_a_time() {
+    let (theirs, other) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = side(resolved(address));
+    let (says, hears) = mpsc::channel();
+    let id = &client.id;
+    thread::scope(|scope| {
+        let waiter = scope.spawn(move || {
+            announce(&says);
+            id.connect(&ConnParam::default())
+        });
+        asleep(hears.recv().expect("the thread says who it is"));
+        let server = side(request(&theirs));
+        for error in [id.disconnect(), id.finish(), id.migrate(&other)] {
+            let error = error.expect_err("another thread waits");
+            assert_invalid(&error, &["another thread"]);
+            assert_eq!(error.errno(), libc::EBUSY);
+        }
+        server.id.accept(&ConnParam::default()).expect("accept");
+        waiter.join().expect("the waiter lives").expect("connected");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn each_request_goes_to_one_of_two_threads() {
+    let (listener, address) = listener(rxe(0));
+    let (ours, other) = (channel(), channel());
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let servers = [(); 2].map(|()| {
+            let (says, listener) = (says.clone(), &listener);
+            scope.spawn(move || {
+                announce(&says);
+                listener.get_request().expect("a request")
+            })
+        });
+        for _ in &servers {
+            asleep(hears.recv().expect("the thread says who it is"));
+        }
+        let error = listener.migrate(&other).expect_err("threads wait");
+        assert_eq!(error.errno(), libc::EBUSY, "{error}");
+        let _clients = [(); 2].map(|()| ask(&ours, address, &ConnParam::default()));
+        let [one, two] = servers.map(|server| server.join().expect("the server lives"));
+        assert_ne!(one.token(), two.token());
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn to_a_channel_and_back() {
+    let (ours, theirs) = (channel(), channel());
+    let (listener, address) = listen(&theirs, rxe(0));
+    // A channel's id with an event that was not read.
+    let client = side(resolve(&ours, address));
+    let error = client.id.get_request().map(drop).expect_err("it has a channel");
+    assert_invalid(&error, &["not synchronous"]);
+    assert!(client.id.last_event().is_none());
+    client.id.migrate_to_sync().expect("make it synchronous");
+    assert_invalid(&client.id.migrate_to_sync().expect_err("again"), &["already"]);
+    listener.migrate_to_sync().expect("make it synchronous");
+    client.id.set_timeout(Some(Duration::ZERO));
+    assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
+    let server = side(listener.get_request().expect("a request"));
+    client.id.migrate(&ours).expect("give it a channel");
+    assert!(!client.id.is_sync());
+    server.id.migrate(&theirs).expect("give it a channel");
+    server.id.accept(&ConnParam::default()).expect("accept");
+    // What the deadline had cut short comes here.
+    ours.expect_event(EventType::Established).expect("connected");
+    theirs.expect_event(EventType::Established).expect("connected");
+    server.id.migrate_to_sync().expect("make it synchronous");
+    client.id.disconnect().expect("disconnect");
+    server.id.disconnect().expect("disconnect");
+    ours.expect_event(EventType::Disconnected).expect("disconnected");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_are_accepted_at_once() {
+    let listener = CmId::new_sync(PortSpace::Udp).expect("create an id");
+    listener.bind(rxe(0)).expect("bind");
+    listener.listen(0).expect("listen");
+    let address = listener.local_addr().expect("query").expect("a bound id has an address");
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let server = side(listener.get_request().expect("a request"));
+            server.id.accept(&with_data(b"here")).expect("accept");
+            server
+        });
+        let client = CmId::new_sync(PortSpace::Udp).expect("create an id");
+        client.resolve_addr(None, address, LONG).expect("resolve the address");
+        client.resolve_route(LONG).expect("resolve the route");
+        let client = side(client);
+        client.id.connect(&ConnParam::default()).expect("ask");
+        told(&client.id, EventType::Established, b"here");
+        let server = server.join().expect("the server lives");
+        let event = client.id.last_event().expect("an event is kept");
+        assert_eq!(event.datagram().expect("where to send").qp_num, server.io.qp().number());
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn groups_are_joined_when_the_call_returns() {
+    let id = CmId::new_sync(PortSpace::Udp).expect("create an id");
+    id.bind(rxe(0)).expect("bind");
+    let member = side(id);
+    let group = SocketAddr::from(([239, 1, 1, 1], 0));
+    member.id.join_multicast(group, Membership::Full).expect("join");
+    let event = member.id.last_event().expect("an event is kept");
+    assert_eq!(event.event_type(), EventType::MulticastJoin);
+    assert_eq!(event.datagram().expect("where to send").qp_num, 0xff_ffff);
+    // The event that is kept is no hindrance.
+    member.id.leave_multicast(group).expect("leave");
+    member.id.destroy().expect("destroy");
+}
+
+/// What `getaddrinfo` finds for `address`, to listen there or to connect to it.
+fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
+    let hints = Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let (node, service) = (address.ip().to_string(), address.port().to_string());
+    let found = getaddrinfo(Some(&node), Some(&service), Some(&hints)).expect("a number");
+    found.into_iter().next().expect("at least one")
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn endpoints_have_what_they_need() {
+    let before = objects();
+    let caps = QueuePairCaps { max_send_wr: 3, max_recv_wr: 4, ..QueuePairCaps::default() };
+    let qp = EndpointQueuePair { caps, ..EndpointQueuePair::default() };
+    for address in [rxe(0), rxe_v6(0)] {
+        let passive = found(address, AddrInfoFlags::PASSIVE);
+        let listener = CmId::create_ep(&passive, Some(&qp)).expect("create an endpoint");
+        assert!(listener.qp().is_none());
+        listener.listen(0).expect("listen");
+        let address = listener.local_addr().expect("query").expect("it is bound");
+        thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let server = listener.get_request().expect("a request");
+                told(&server, EventType::ConnectRequest, b"header and data");
+                server.accept(&ConnParam::default()).expect("accept");
+                server
+            });
+            let mut active = found(address, AddrInfoFlags::empty());
+            active.connect = b"header ".to_vec();
+            let client = CmId::create_ep(&active, Some(&qp)).expect("create an endpoint");
+            client.connect(&with_data(b"and data")).expect("connect");
+            let server = server.join().expect("the server lives");
+            let made = objects();
+            let count =
+                |kind| made.count(kind).expect("counted") - before.count(kind).expect("counted");
+            assert_eq!(count("pd"), 1, "all share one protection domain");
+            assert_eq!((count("qp"), count("cq")), (2, 4));
+            for id in [client, server] {
+                let qp = id.qp().expect("a queue pair was made");
+                assert!(qp.caps().max_send_wr >= 3 && qp.caps().max_recv_wr >= 4);
+                assert!(qp.send_cq() != qp.recv_cq());
+                id.destroy().expect("destroy");
+            }
+        });
+        listener.destroy().expect("destroy");
+    }
+    assert_eq!(objects(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn endpoints_take_what_they_are_given() {
+    let theirs = channel();
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let mut active = found(address, AddrInfoFlags::empty());
+    let bare = CmId::create_ep(&active, None).expect("create an endpoint");
+    assert!(bare.qp().is_none());
+    let before = objects();
+    let pd = ProtectionDomain::new(&bare.context().expect("a device")).expect("protection domain");
+    let cq = CompletionQueue::new(pd.context(), 8, None).expect("completion queue");
+    let (pd, cq) = (Some(pd), Some(cq));
+    let qp = EndpointQueuePair {
+        pd,
+        send_cq: cq.clone(),
+        recv_cq: cq.clone(),
+        ..EndpointQueuePair::default()
+    };
+    let made = bare.create_endpoint_qp(&qp).expect("a queue pair");
+    assert_eq!((Some(made.send_cq()), Some(made.recv_cq())), (cq.as_ref(), cq.as_ref()));
+    let now = objects();
+    for kind in ["pd", "cq", "qp"] {
+        assert_eq!(now.count(kind), before.count(kind).map(|count| count + 1), "{kind}");
+    }
+    // A path in place of resolving a route.
+    active.route =
+        resolved(address).route().expect("a route").paths.iter().map(Into::into).collect();
+    let routed = CmId::create_ep(&active, None).expect("create an endpoint");
+    assert_eq!(last(&routed), EventType::RouteResolved);
+    let before = ids();
+    active.dst_addr = None;
+    assert_invalid(&CmId::create_ep(&active, None).expect_err("nowhere"), &["no address"]);
+    active.flags = AddrInfoFlags::PASSIVE;
+    assert_invalid(&CmId::create_ep(&active, None).expect_err("nowhere"), &["no address"]);
+    assert_eq!(ids(), before);
+}

@@ -1,11 +1,12 @@
 //! What the kernel knows of the way to a peer.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use rdmacm::addr::IbAddress;
 use rdmacm::cm::{EventType, PortSpace};
 use rdmacm::device::Gid;
 
+use crate::address::ip;
 use crate::bed::{LONG, channel, id, listen, resolve, rxe, rxe_v6, siw};
 
 /// The GID that stands for an IP address on RoCE.
@@ -43,6 +44,19 @@ fn a_route_grows_with_what_is_known() {
         assert_eq!((path.pkey, path.reversible), (0xffff, true));
         assert!((1..=5).contains(&path.mtu), "{path:?}");
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_path_leads_from_here_to_there() {
+    // Nobody has the address, but the kernel does not have to ask for it.
+    ip(&["neigh", "replace", "10.0.0.88", "lladdr", "02:00:00:00:00:88", "dev", "v0"]);
+    let there = SocketAddr::from(([10, 0, 0, 88], 7471));
+    let route = resolve(&channel(), there).route().expect("route");
+    let [path] = route.paths[..] else { panic!("{route:?}") };
+    assert_eq!((path.sgid, path.dgid), (gid(rxe(0).ip()), gid(there.ip())));
+    assert_eq!((route.local.gid, route.peer.gid), (path.sgid, path.dgid));
+    ip(&["neigh", "delete", "10.0.0.88", "dev", "v0"]);
 }
 
 #[test]

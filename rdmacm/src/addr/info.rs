@@ -78,9 +78,9 @@ pub struct AddrInfo {
     pub src_addr: Option<Address>,
     /// The peer's address. A passive result has none.
     pub dst_addr: Option<Address>,
-    /// The full name of the local node, where it was looked up.
+    /// The full name of the local node, where hints were given and it was looked up by name.
     pub src_canonname: Option<String>,
-    /// The full name of the peer's node, where it was looked up.
+    /// The full name of the peer's node, where hints were given and it was looked up by name.
     pub dst_canonname: Option<String>,
     /// Paths to the peer, in place of resolving a route. [`getaddrinfo`] leaves them empty: the C
     /// library has them from the ibacm service, which this one does not ask.

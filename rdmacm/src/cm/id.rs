@@ -335,7 +335,8 @@ impl CmId {
         self.inner.command("listen on", || self.inner.to_string(), request)
     }
 
-    /// The local address, or `None` while the id has none.
+    /// The local IP address, or `None` while the id has none. An address of InfiniBand is in
+    /// [`route`](Self::route).
     ///
     /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
     ///
@@ -348,7 +349,8 @@ impl CmId {
         Ok(addr::decode(&self.inner.query_addr()?.src_addr).and_then(|local| local.ip()))
     }
 
-    /// The peer's address, or `None` while the id has no peer.
+    /// The peer's IP address, or `None` while the id has no peer. An address of InfiniBand is in
+    /// [`route`](Self::route).
     ///
     /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
     ///

@@ -349,6 +349,38 @@ fn what_is_posted_comes_back_when_the_connection_ends() {
     client_channel.expect_event(EventType::Disconnected).expect("the client hears");
 }
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_sleeps_hears_of_what_the_kernel_does_not_flush() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, server_channel, .. } = &connection;
+    tell(client, server);
+    server.io.receive(1, 0..8).expect("post a receive");
+    client.id.disconnect().expect("disconnect");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    assert_eq!(flushed(server.io.next()), 1);
+    let (events, cq) = (server.io.channel(), server.io.cq());
+    let before = objects();
+    // The kernel may be at it still.
+    let arm = || cq.request_notify(false).expect("arm");
+    while {
+        server.io.receive(2, 0..8).expect("post a receive");
+        arm();
+        server.io.polled().is_some()
+    } {}
+    server.id.disconnect().expect("disconnect");
+    for wr_id in 2..5 {
+        assert_eq!(events.get_event().expect("an event").token(), cq.token());
+        assert_eq!(flushed(server.io.polled().expect("it is there")), wr_id);
+        assert!(server.io.polled().is_none());
+        assert_eq!(objects(), before, "nothing is left of what has woken");
+        arm();
+        server.io.receive(wr_id + 1, 0..8).expect("post a receive");
+    }
+    // Nobody looks at the last one.
+    drop(connection);
+}
+
 fn rejected(error: &Error) -> (i32, &[u8]) {
     match error.kind() {
         ErrorKind::Rejected(rejection) => (rejection.reason.0, &rejection.private_data),
@@ -422,6 +454,8 @@ fn a_wildcard_listener_needs_the_port_of_tcp() {
     let client = ask(&channel, siw(address.port()), &ConnParam::default());
     let server = Side::new(request(&channel), Shape::default());
     assert_eq!(server.id.context().expect("a device").device().name(), "siw0");
+    // To destroy an id that has asked waits for the answer.
+    drop(server);
     drop(client);
 }
 

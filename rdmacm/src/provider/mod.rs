@@ -188,6 +188,14 @@ pub(crate) enum Arming {
 }
 
 impl Arming {
+    /// Whether somebody may sleep on the queue, as far as the program can see.
+    pub(crate) fn is_armed(&self) -> bool {
+        match self {
+            Self::Rxe => false,
+            Self::Siw(arming) => arming.is_armed(),
+        }
+    }
+
     /// Arms the queue that the kernel knows as `handle`.
     pub(crate) fn request_notify(
         &self,
@@ -278,6 +286,12 @@ impl ReceiveRing {
             Self::Rxe(_) => Vec::new(),
             Self::Siw(ring) => ring.abandoned(),
         }
+    }
+
+    /// Posts a request without memory to a queue pair in `state`.
+    pub(crate) fn post_nothing(&mut self, state: QpState, wr_id: u64) -> Result<(), PostError> {
+        // SAFETY: the request names no memory.
+        unsafe { self.post(state, &ReceiveRequest { wr_id, scatter: &[] }) }
     }
 
     /// Whether the kernel looks for requests to flush only when the queue pair is told to go to ERR.

@@ -11,8 +11,10 @@ use verbs_abi::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::bell::Bell;
 use super::context::Context;
 use super::object::{Object, destroy_unshared};
+use super::pd::ProtectionDomain;
 use super::{WcOpcode, WcStatus};
 use crate::acks::{Acks, Unacknowledged};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
@@ -108,14 +110,24 @@ struct Completions {
     /// Those that the library makes, of requests that the driver does not complete any more: they
     /// come after those that it did complete.
     flushed: VecDeque<Completion>,
+    /// What was rung for those, and has its completion in the ring still.
+    bells: Vec<Bell>,
 }
 
 impl Completions {
     #[inline]
     fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
-        let count = self.ring.poll(into)?;
-        if self.flushed.is_empty() {
+        let mut count = self.ring.poll(into)?;
+        if self.flushed.is_empty() && self.bells.is_empty() {
             return Ok(count);
+        }
+        for place in (0..count).rev() {
+            let heard = |bell: &Bell| bell.number() == into[place].qp_num();
+            if let Some(bell) = self.bells.iter().position(heard) {
+                self.bells.swap_remove(bell);
+                into[place..count].rotate_left(1);
+                count -= 1;
+            }
         }
         let rest = into[count..].iter_mut().zip(iter::from_fn(|| self.flushed.pop_front()));
         Ok(count + rest.map(|(place, flushed)| *place = flushed).count())
@@ -124,11 +136,12 @@ impl Completions {
 
 #[derive(Debug)]
 struct Inner {
+    // Before the object: the kernel does not destroy a queue on which there are bells.
+    completions: Mutex<Completions>,
     object: Object<ib_uverbs_destroy_cq>,
     token: Token,
     capacity: u32,
     channel: Option<CompletionChannel>,
-    completions: Mutex<Completions>,
     arming: Arming,
     /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper,
     /// and would leave a second one sleeping on a queue that nobody arms again.
@@ -170,12 +183,13 @@ impl CompletionQueue {
         let (response, ring, arming) = made.inspect_err(|_| CQS.remove(token))?;
         let acks = Arc::default();
         CQS.set(token, &acks);
+        let completions = Completions { ring, flushed: VecDeque::new(), bells: Vec::new() };
         let inner = Inner {
+            completions: Mutex::new(completions),
             object: Object::new(context, response.cq_handle),
             token,
             capacity: response.cqe,
             channel: channel.cloned(),
-            completions: Mutex::new(Completions { ring, flushed: VecDeque::new() }),
             arming,
             sleeper: Mutex::new(()),
             acks,
@@ -218,14 +232,25 @@ impl CompletionQueue {
         polled.map_err(|what| Error::malformed("poll", self.inner.subject(), what))
     }
 
-    /// Completes requests of queue pair `number` with a flush error, in place of a driver that does
-    /// not.
-    pub(super) fn flush(&self, number: u32, wr_ids: &[u64]) {
+    /// Completes requests of queue pair `number`, which was made in `pd`, with a flush error in
+    /// place of a driver that does not, and wakes who sleeps on the channel.
+    pub(super) fn flush(&self, pd: &ProtectionDomain, number: u32, wr_ids: &[u64]) {
+        if wr_ids.is_empty() {
+            return;
+        }
         let flushed = |wr_id: &u64| {
             let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
             Completion(ib_uverbs_wc { wr_id, status, qp_num: number, ..ib_uverbs_wc::default() })
         };
-        self.inner.completions().flushed.extend(wr_ids.iter().map(flushed));
+        let mut completions = self.inner.completions();
+        completions.flushed.extend(wr_ids.iter().map(flushed));
+        if self.inner.channel.is_some() && self.inner.arming.is_armed() {
+            // Where none can be made, nobody is woken before something else completes.
+            if let Ok(mut bell) = Bell::new(pd, self.handle()) {
+                bell.ring();
+                completions.bells.push(bell);
+            }
+        }
     }
 
     /// Whether it holds fewer such completions than it has room for.
@@ -314,8 +339,7 @@ impl CompletionQueue {
         let (context, what) =
             (self.context().clone(), format!("completion queue {}", self.token()));
         let owner = |inner| Self { inner };
-        let (inner, response) =
-            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        let (inner, response) = destroy_unshared(&context, &what, self.inner, Inner::alone, owner)?;
         inner.acks.wait(response.comp_events_reported);
         Ok(())
     }
@@ -324,6 +348,12 @@ impl CompletionQueue {
 impl Inner {
     fn completions(&self) -> MutexGuard<'_, Completions> {
         self.completions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel's object, with nothing on it.
+    fn alone(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
+        self.completions().bells.clear();
+        &mut self.object
     }
 
     fn subject(&self) -> String {

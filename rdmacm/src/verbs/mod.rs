@@ -7,6 +7,7 @@
 //! fails, and drops do nothing.
 
 mod address_handle;
+mod bell;
 mod completion;
 mod context;
 mod global_route;

@@ -217,7 +217,7 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         match posted {
             Err(PostError::Flushed) if cq.may_flush() => {
-                cq.flush(self.inner.number, &[wr_id]);
+                cq.flush(self.pd(), self.inner.number, &[wr_id]);
                 Ok(())
             }
             posted => posted,

@@ -244,8 +244,9 @@ impl QueuePair {
         if modified.is_ok() && mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
             self.inner.state.store(state.0, Ordering::Release);
             if let Some((mut send, mut receive)) = rings {
-                self.inner.send_cq.flush(self.inner.number, &send.abandoned());
-                self.inner.recv_cq.flush(self.inner.number, &receive.abandoned());
+                let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
+                send_cq.flush(pd, *number, &send.abandoned());
+                recv_cq.flush(pd, *number, &receive.abandoned());
             }
         }
         modified.map_err(|refused| {

@@ -249,6 +249,13 @@ impl Arming {
         unsafe { AtomicU32::from_ptr(flags.cast().as_ptr()) }
     }
 
+    /// Whether the queue was armed and no event came since.
+    pub(crate) fn is_armed(&self) -> bool {
+        // Of a completion that the library stored before, either who arms sees it, or we see that.
+        fence(Ordering::SeqCst);
+        self.flags().load(Ordering::Relaxed) != 0
+    }
+
     /// Arms the queue: the kernel clears the word with the event.
     pub(crate) fn arm(&self) {
         // The kernel looks for SOLICITED at the completions of sends only, by the flag of the send:
@@ -374,7 +381,9 @@ mod tests {
             assert!(ring.take().is_none());
         }
         let arming = ring.arming().expect("there is room");
+        assert!(!arming.is_armed());
         arming.arm();
+        assert!(arming.is_armed());
         assert_eq!(arming.flags().load(Ordering::Relaxed), 3);
         assert!(ring.take().is_none(), "the word is behind the elements");
     }

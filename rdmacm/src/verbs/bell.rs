@@ -1,0 +1,61 @@
+//! Waking who sleeps for completions that the library has made itself.
+//!
+//! The kernel raises the event of an armed queue for its own completions only. So it is made to
+//! complete one more request: a receive of a queue pair that only serves this, and that goes to ERR.
+
+use verbs_abi::{ib_qp_attr_mask, ib_uverbs_create_qp, ib_uverbs_destroy_qp, ib_uverbs_modify_qp};
+
+use super::object::Object;
+use super::pd::ProtectionDomain;
+use super::{QpState, QpType};
+use crate::error::Result;
+use crate::provider::ReceiveRing;
+
+/// A queue pair whose one completion is nobody's. It keeps its number from other queue pairs until
+/// that completion is taken off the queue.
+#[derive(Debug)]
+pub(super) struct Bell {
+    object: Object<ib_uverbs_destroy_qp>,
+    // Behind the object: the queue pair is made in it.
+    _pd: ProtectionDomain,
+    number: u32,
+    receive: ReceiveRing,
+}
+
+impl Bell {
+    /// Makes a bell whose completion will be on the queue that the kernel knows as `cq_handle`.
+    pub(super) fn new(pd: &ProtectionDomain, cq_handle: u32) -> Result<Self> {
+        let context = pd.context();
+        let request = ib_uverbs_create_qp {
+            pd_handle: pd.handle(),
+            send_cq_handle: cq_handle,
+            recv_cq_handle: cq_handle,
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            qp_type: QpType::IB_UVERBS_QPT_RC,
+            ..ib_uverbs_create_qp::default()
+        };
+        let (response, _, receive) = context.provider().create_qp(context, request)?;
+        let object = Object::new(context, response.qp_handle);
+        Ok(Self { object, _pd: pd.clone(), number: response.qpn, receive })
+    }
+
+    /// Rings: the completion comes, and with it the event.
+    pub(super) fn ring(&mut self) {
+        let posted = self.receive.post_nothing(QpState::IB_QPS_INIT, 0);
+        debug_assert!(posted.is_ok(), "the ring is empty");
+        let request = ib_uverbs_modify_qp {
+            qp_handle: self.object.handle(),
+            attr_mask: ib_qp_attr_mask::IB_QP_STATE,
+            qp_state: QpState::IB_QPS_ERR,
+            ..ib_uverbs_modify_qp::default()
+        };
+        // Where that is refused, the one who sleeps does so until something else completes.
+        let _ = self.object.context().file().command(request);
+    }
+
+    /// The queue pair's number.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+}

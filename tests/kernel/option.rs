@@ -92,9 +92,15 @@ fn the_queue_pair_gets_the_ack_timeout() {
     resolve_route(&ours, &id);
     // Half of it each way.
     assert_eq!(id.route().expect("route").paths[0].packet_life_time, 21);
-    let (client, server) = connect(id, [&ours, &theirs]);
-    assert_eq!(client.io.qp().query().expect("query").timeout, 22);
-    assert_ne!(server.io.qp().query().expect("query").timeout, 0);
+    let client = Side::new(id, Shape::default());
+    client.id.connect(&ConnParam::default()).expect("connect");
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.set_ack_timeout(19).expect("set");
+    server.id.accept(&ConnParam::default()).expect("accept");
+    ours.expect_event(EventType::Established).expect("the client is connected");
+    for (side, timeout) in [(client, 22), (server, 19)] {
+        assert_eq!(side.io.qp().query().expect("query").timeout, timeout);
+    }
     let datagrams = CmId::new(&ours, PortSpace::Udp).expect("an id");
     let error = datagrams.set_ack_timeout(1).expect_err("nothing is acknowledged");
     assert_invalid(&error, &["acknowledgement"]);

@@ -20,10 +20,12 @@ use crate::verbs::QpType;
 const MAX_ACK_TIMEOUT: u8 = 31;
 
 impl CmId {
-    /// Sets the type of service: the traffic class of the packets on RoCE, the TOS of TCP on iWARP.
+    /// Sets the type of service: on RoCE the traffic class of the packets in both directions, and the
+    /// service level that the system gives to it; on InfiniBand the class of service of the path
+    /// that is asked for; on iWARP the TOS of TCP, where the driver takes it (siw does not).
     ///
-    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_TOS`. To be set before the route is resolved;
-    /// later it has no effect. The peer's queue pair sends with it too. Requests do not inherit it.
+    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_TOS`. To be set by the side that connects,
+    /// before the route is resolved; later it has no effect.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Connects to a server and sends it a message: `cargo run --example client 10.0.0.1:7471 hello`
+//! Connects to a server and sends it a message of at most 64 bytes: `cargo run --example client
+//! 10.0.0.1:7471 hello`
 #![expect(unsafe_code, reason = "posts a send, which carries its bytes inline")]
 use rdmacm::{cm::*, verbs::*};
 use std::{net::SocketAddr, time::Duration};

@@ -2,9 +2,9 @@
 //! 0.0.0.0:7471`
 #![expect(unsafe_code, reason = "posts a receive over memory that outlives it")]
 use rdmacm::{cm::*, verbs::*};
-use std::net::SocketAddr;
+use std::{error::Error, net::SocketAddr};
 
-fn receive(address: SocketAddr) -> rdmacm::Result<String> {
+fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let listener = CmId::new(&channel, PortSpace::Tcp)?;
     listener.bind(address)?;
@@ -24,18 +24,21 @@ fn receive(address: SocketAddr) -> rdmacm::Result<String> {
 
     id.accept(&ConnParam::default())?;
     channel.expect_event(EventType::Established)?;
-    let mut done = [Completion::default()];
-    cq.wait(&mut done)?;
-    let mut text = vec![0; done[0].byte_len() as usize];
-    buffer.read(0, &mut text)?;
-
     channel.expect_event(EventType::Disconnected)?;
     id.disconnect()?;
+    // The message has come, or will not: disconnecting flushes what is posted.
+    let mut done = [Completion::default()];
+    cq.wait(&mut done)?;
+    if !done[0].is_success() {
+        return Err("the client sent nothing".into());
+    }
+    let mut text = vec![0; done[0].byte_len() as usize];
+    buffer.read(0, &mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[expect(clippy::print_stdout, reason = "a program for a terminal")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("usage: server ADDRESS:PORT")?;
     println!("{}", receive(address.parse()?)?);
     Ok(())

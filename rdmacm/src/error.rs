@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device
 /// (ENODEV)`. The kernel's errno is kept as it was, see [`Error::errno`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("cannot {operation}{}{subject}: {kind}", if subject.is_empty() { "" } else { " " })]
 pub struct Error {
     operation: &'static str,
@@ -139,6 +139,16 @@ impl Error {
         Self::new(operation, subject, ErrorKind::Malformed(what.into()))
     }
 
+    /// The same with what the user can do about it, where the kernel said `errno`.
+    pub(crate) fn with_remedy(self, errno: Errno, remedy: &'static str) -> Self {
+        match self.kind {
+            ErrorKind::Os(found) if found == errno as i32 => {
+                Self { kind: ErrorKind::Remedy { errno: found, remedy }, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// What was tried: `resolve the address`.
     pub fn operation(&self) -> &str {
         self.operation
@@ -176,6 +186,13 @@ impl Error {
             ErrorKind::WrongProcess(_) => Errno::EACCES as i32,
             ErrorKind::Malformed(_) => Errno::EPROTO as i32,
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    /// The same sentence: what the user sees of a program that returns the error from `main`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -304,6 +321,17 @@ mod tests {
             "cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)"
         );
         assert_eq!(error.errno(), libc::ENODEV);
+    }
+
+    #[test]
+    fn a_remedy_is_for_its_errno_only() {
+        let error = || Error::os("bind", "id 1", Errno::ENODEV);
+        let with = error().with_remedy(Errno::ENODEV, "buy a device");
+        assert_eq!(with.to_string(), "cannot bind id 1: No such device (ENODEV); buy a device");
+        assert_eq!(with.errno(), libc::ENODEV);
+        let without = error().with_remedy(Errno::EINVAL, "try again");
+        assert_eq!(without.to_string(), "cannot bind id 1: No such device (ENODEV)");
+        assert_eq!(format!("{without:?}"), without.to_string());
     }
 
     #[test]

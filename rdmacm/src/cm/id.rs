@@ -31,6 +31,10 @@ use crate::verbs::{Context, QpType, QueuePair};
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: Registry<Inner> = Registry::new();
 
+/// What ENODEV means of an address.
+const NO_DEVICE: &str =
+    "no RDMA device leads there: try the address of a network device that has one";
+
 /// Which service an id offers. `enum rdma_port_space` of the C library.
 #[doc(alias = "rdma_port_space")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -250,7 +254,11 @@ impl CmId {
             reserved: 0,
             addr: encoded.slot,
         };
-        self.inner.command("bind", || format!("{} to {address}", self.inner), request)
+        let bound = self.inner.command("bind", || format!("{} to {address}", self.inner), request);
+        bound.map_err(|error| {
+            let taken = "nobody here has the address, or the port is taken";
+            error.with_remedy(Errno::ENODEV, NO_DEVICE).with_remedy(Errno::EADDRNOTAVAIL, taken)
+        })
     }
 
     /// Resolves `destination` to a device, a route's beginning and, where the id is not bound, a
@@ -292,7 +300,8 @@ impl CmId {
             dst_addr: destination.slot,
         };
         self.inner.complete(EventType::AddrResolved, || {
-            self.inner.command(OPERATION, subject, request)?;
+            let sent = self.inner.command(OPERATION, subject, request);
+            sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))?;
             self.inner.state().peer_is_ib = is_ib;
             Ok(())
         })
@@ -309,9 +318,11 @@ impl CmId {
     pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
         let request =
             rdma_ucm_resolve_route { id: self.inner.handle, timeout_ms: milliseconds(timeout) };
-        let start =
-            || self.inner.command("resolve the route of", || self.inner.to_string(), request);
-        self.inner.complete(EventType::RouteResolved, start)
+        self.inner.complete(EventType::RouteResolved, || {
+            let sent =
+                self.inner.command("resolve the route of", || self.inner.to_string(), request);
+            sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))
+        })
     }
 
     /// Listens for requests on the address that the id is bound to.

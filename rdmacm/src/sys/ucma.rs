@@ -39,7 +39,7 @@ impl UcmaFile {
         if let Some(found) = chardev.abi_version() {
             device::check_abi(PATH, found, RDMA_USER_CM_ABI_VERSION)?;
         }
-        let missing = "load the module: modprobe rdma_ucm";
+        let missing = "load the module (modprobe rdma_ucm), or give the container the node";
         let fd = open_node(PATH, chardev.device_number(), missing)?;
         Ok(Self { fd, process: Process::current() })
     }

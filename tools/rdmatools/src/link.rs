@@ -29,12 +29,12 @@ enum Action {
     Add {
         /// Name of the new device
         name: String,
-        #[arg(value_parser = ["type"], hide = true)]
+        #[arg(value_name = "type", value_parser = ["type"], hide = true)]
         type_word: String,
         /// rxe (RoCE) or siw (iWARP)
         #[arg(value_name = "TYPE")]
         kind: LinkKind,
-        #[arg(value_parser = ["netdev"], hide = true)]
+        #[arg(value_name = "netdev", value_parser = ["netdev"], hide = true)]
         netdev_word: String,
         /// Network device under it
         #[arg(value_name = "DEV")]

@@ -131,10 +131,11 @@ impl<'a, 'out> Connection<'a, 'out> {
     }
 
     fn send(&mut self, message: Advertisement, flags: SendFlags) -> Result<(), Failure> {
+        let bytes = message.to_bytes();
         let request = SendRequest {
             wr_id: Work::Send.wr_id(),
             operation: SendOperation::Send,
-            payload: Payload::Inline(&message.to_bytes()),
+            payload: Payload::Inline(&bytes),
             flags,
         };
         // SAFETY: an inline payload is copied: the device gets no memory.

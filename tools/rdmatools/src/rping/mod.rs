@@ -23,7 +23,7 @@ mod wire;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use self::log::Log;
 use self::pattern::SIZES;
@@ -32,11 +32,12 @@ use crate::failure::Failure;
 /// Ping over RDMA, or answer pings
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
+#[command(group(ArgGroup::new("role").args(["server", "client"]).required(true).multiple(true)))]
 #[command(override_usage = "rdmatools rping -s [-vdP] [-a ADDR] [-p PORT]\n       \
     rdmatools rping -c [-vVd] -a ADDR [-p PORT] [-I ADDR] [-S SIZE] [-C COUNT]")]
 pub(crate) struct Options {
     /// Be the server
-    #[arg(short = 's', required_unless_present = "client")]
+    #[arg(short = 's')]
     server: bool,
     /// Be the client
     #[arg(short = 'c', requires = "address", overrides_with = "server")]

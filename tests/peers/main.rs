@@ -2,8 +2,13 @@
 //! `cargo xtask test` in the test bed.
 
 mod bytes;
+mod connections;
 mod rping;
 
+use connections::{
+    a_hundred_connections_that_migrate, connections_over_ipv6, connections_with_a_type_of_service,
+    messages, messages_over_ipv6,
+};
 use rdmacm_tests::wait_until;
 use rping::{Program, Server, connect, expected};
 
@@ -48,6 +53,11 @@ every_pair! {
     siw_pings
     siw_eight_clients
     siw_a_killed_server
+    messages
+    messages_over_ipv6
+    a_hundred_connections_that_migrate
+    connections_with_a_type_of_service
+    connections_over_ipv6
 }
 
 const V4: &str = "10.0.0.1";

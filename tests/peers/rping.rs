@@ -1,4 +1,4 @@
-//! The two `rping`s, how they are started, and what they must print.
+//! The programs, how they are started, and what the two `rping`s must print.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rdmacm_tests::{Process, promised, promised_device, wait_until};
 /// Long enough for a thousand pings on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Whose `rping`.
+/// Whose program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// The applet of rdmatools.
@@ -22,21 +22,41 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// Runs it with `arguments`, in the bed that was promised.
+    /// Runs `rping` with `arguments`, in the bed that was promised.
     pub(crate) fn start(self, arguments: &[&str]) -> Process {
+        self.run("rping", arguments)
+    }
+
+    /// The same of the program that both call `name`.
+    pub(crate) fn run(self, name: &str, arguments: &[&str]) -> Process {
         promised_device("rxe0");
         let mut command = match self {
             Self::Ours => {
                 let path = promised("RDMACM_TEST_RDMATOOLS");
                 assert!(Path::new(&path).exists(), "{path} was promised, and is not there");
                 let mut command = Command::new(path);
-                command.arg("rping");
+                command.arg(name);
                 command
             }
-            Self::C => Command::new("rping"),
+            Self::C => Command::new(name),
         };
         Process::start(command.args(arguments), LIMIT)
     }
+}
+
+/// A port that no other server has.
+pub(crate) fn port() -> String {
+    static PORT: AtomicU16 = AtomicU16::new(7200);
+    PORT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
+/// Waits until a server listens.
+pub(crate) fn listening(mut server: Process) -> Process {
+    wait_until("the server listens", || listens(server.id()) || !server.is_running());
+    if !server.is_running() {
+        panic!("the server ended: {}", server.finish().stderr);
+    }
+    server
 }
 
 /// A server that listens.
@@ -50,14 +70,9 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server on `address`, with a port of its own, and waits until it listens.
     pub(crate) fn start(program: Program, address: &str, options: &[&str]) -> Self {
-        static PORT: AtomicU16 = AtomicU16::new(7200);
-        let port = PORT.fetch_add(1, Ordering::Relaxed).to_string();
+        let port = port();
         let arguments = [&["-s", "-a", address, "-p", &port], options].concat();
-        let mut process = program.start(&arguments);
-        wait_until("the server listens", || listens(process.id()) || !process.is_running());
-        if !process.is_running() {
-            panic!("the server ended: {}", process.finish().stderr);
-        }
+        let process = listening(program.start(&arguments));
         Self { process, address: address.into(), port }
     }
 

@@ -3,8 +3,11 @@
 //! A library, so that another program can carry the tools: see [`main`]. An applet is a module with its `Options` and a `run` that
 //! writes to the output it is given, and a variant of `Applet`.
 
+mod cmatose;
 mod devinfo;
+mod endpoint;
 mod failure;
+mod hello;
 mod link;
 mod rping;
 
@@ -30,24 +33,36 @@ struct Tools {
 
 #[derive(Debug, Subcommand)]
 enum Applet {
+    #[command(alias = "ucmatose")]
+    Cmatose(cmatose::Options),
     Devinfo(devinfo::Options),
     Link(link::Options),
+    #[command(name = "rdma_client")]
+    RdmaClient(hello::ClientOptions),
+    #[command(name = "rdma_server")]
+    RdmaServer(hello::ServerOptions),
     Rping(rping::Options),
 }
 
 impl Applet {
     fn name(&self) -> &'static str {
         match self {
+            Self::Cmatose(_) => "cmatose",
             Self::Devinfo(_) => "devinfo",
             Self::Link(_) => "link",
+            Self::RdmaClient(_) => "rdma_client",
+            Self::RdmaServer(_) => "rdma_server",
             Self::Rping(_) => "rping",
         }
     }
 
     fn run(&self, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
         match self {
+            Self::Cmatose(options) => cmatose::run(options, out),
             Self::Devinfo(options) => devinfo::run(options, out),
             Self::Link(options) => link::run(options, out),
+            Self::RdmaClient(options) => hello::connect(options, out),
+            Self::RdmaServer(options) => hello::serve(options, out),
             Self::Rping(options) => rping::run(options, out),
         }
     }

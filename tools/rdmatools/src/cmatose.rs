@@ -1,0 +1,410 @@
+//! `cmatose`: many connections and messages over each of them, as `ucmatose` of rdma-core does.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use rdmacm::Token;
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, Family, Hints, getaddrinfo};
+use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
+use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit};
+
+use crate::endpoint::{Endpoint, poll};
+use crate::failure::Failure;
+
+const RESOLUTION: Duration = Duration::from_secs(2);
+
+/// Make many connections, and send messages over each
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Options {
+    /// Address or name of the server; without one, be the server
+    #[arg(short = 's', value_name = "ADDR")]
+    server: Option<String>,
+    /// Local address or name
+    #[arg(short = 'b', value_name = "ADDR")]
+    source: Option<String>,
+    /// What the addresses are: name, ip, ipv6 or gid
+    #[arg(short = 'f', default_value = "name", value_parser = format)]
+    format: Format,
+    /// Port space: tcp or ib
+    #[arg(short = 'P', default_value = "tcp", value_parser = port_space)]
+    port_space: PortSpace,
+    /// Number of connections
+    #[arg(short = 'c', default_value_t = 1)]
+    connections: usize,
+    /// Messages each way over each connection
+    #[arg(short = 'C', default_value_t = 10)]
+    count: u32,
+    /// Bytes in a message
+    #[arg(short = 'S', default_value_t = 100)]
+    size: usize,
+    /// Type of service
+    #[arg(short = 't', value_parser = number)]
+    tos: Option<u8>,
+    /// Port or service
+    #[arg(short = 'p', default_value = "7471")]
+    port: String,
+    /// Migrate every id to another event channel before disconnecting
+    #[arg(short = 'm')]
+    migrate: bool,
+    /// Acknowledgement timeout, as an exponent
+    #[arg(short = 'a', value_parser = number)]
+    ack_timeout: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Format {
+    Name,
+    Ip,
+    Gid,
+}
+
+/// As with C: the beginning counts.
+fn format(argument: &str) -> Result<Format, String> {
+    let argument = argument.to_lowercase();
+    let known = [("ip", Format::Ip), ("gid", Format::Gid), ("name", Format::Name)];
+    let found = known.iter().find(|(name, _)| argument.starts_with(name));
+    found.map(|(_, format)| *format).ok_or_else(|| "not name, ip, ipv6 or gid".into())
+}
+
+fn port_space(argument: &str) -> Result<PortSpace, String> {
+    match argument.to_lowercase() {
+        argument if argument.starts_with("ib") => Ok(PortSpace::Ib),
+        argument if argument.starts_with("tcp") => Ok(PortSpace::Tcp),
+        _ => Err("not tcp or ib".into()),
+    }
+}
+
+/// A byte, as C writes numbers: `0x10`, `020` or `16`.
+fn number(argument: &str) -> Result<u8, String> {
+    let (digits, radix) = match argument.strip_prefix("0x").or_else(|| argument.strip_prefix("0X"))
+    {
+        Some(digits) => (digits, 16),
+        None if argument.len() > 1 && argument.starts_with('0') => (&argument[1..], 8),
+        None => (argument, 10),
+    };
+    u8::from_str_radix(digits, radix).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let channel = EventChannel::new()?;
+    let mut test = Test::new(options, out, channel);
+    let done = match &options.server {
+        Some(server) => test.connect(server),
+        None => test.serve(),
+    };
+    writeln!(test.out, "test complete")?;
+    let Test { nodes, out, .. } = test;
+    drop(nodes);
+    writeln!(out, "return status {}", if done.is_ok() { 0 } else { -1 })?;
+    done
+}
+
+/// A connection, from its id to its queue pair.
+enum Node {
+    Id(CmId),
+    Connection(Endpoint, State),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Connected,
+    Ended,
+}
+
+struct Test<'a> {
+    options: &'a Options,
+    /// Messages each way: none where they would be empty.
+    count: usize,
+    out: &'a mut (dyn Write + Send),
+    // Ids go before their channel.
+    nodes: HashMap<Token, Node>,
+    channel: EventChannel,
+    connects_left: usize,
+    disconnects_left: usize,
+}
+
+impl Node {
+    fn id(&self) -> &CmId {
+        match self {
+            Self::Id(id) | Self::Connection(Endpoint { id, .. }, _) => id,
+        }
+    }
+}
+
+impl<'a> Test<'a> {
+    fn new(options: &'a Options, out: &'a mut (dyn Write + Send), channel: EventChannel) -> Self {
+        let count = if options.size == 0 { 0 } else { options.count as usize };
+        let connects_left = options.connections;
+        Self {
+            options,
+            count,
+            out,
+            nodes: HashMap::new(),
+            channel,
+            connects_left,
+            disconnects_left: 0,
+        }
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{line}")?)
+    }
+
+    fn serve(&mut self) -> Result<(), Failure> {
+        self.say("cmatose: starting server")?;
+        let listener = CmId::new(&self.channel, self.options.port_space)?;
+        let here = find(
+            self.options.source.as_deref(),
+            Some(&self.options.port),
+            &Hints { flags: self.hints().flags | AddrInfoFlags::PASSIVE, ..self.hints() },
+        )?;
+        let here =
+            here.src_addr.ok_or_else(|| Failure::because("there is no address to bind to"))?;
+        listener.bind(here)?;
+        listener.listen(0)?;
+        self.connects()?;
+        if self.count > 0 {
+            self.say("initiating data transfers")?;
+            self.sends()?;
+            self.say("completing sends")?;
+            self.each_connected(|test, node| poll(node.send_cq(), test.count))?;
+            self.say("receiving data transfers")?;
+            self.each_connected(|test, node| poll(node.recv_cq(), test.count))?;
+            self.say("data transfers complete")?;
+        }
+        if self.options.migrate {
+            self.migrate(Some(&listener))?;
+        }
+        self.say("cmatose: disconnecting")?;
+        for node in self.nodes.values_mut() {
+            if let Node::Connection(endpoint, state @ State::Connected) = node {
+                *state = State::Ended;
+                let _ = endpoint.id.disconnect();
+            }
+        }
+        self.disconnects()?;
+        self.say("disconnected")
+    }
+
+    fn connect(&mut self, server: &str) -> Result<(), Failure> {
+        for _ in 0..self.options.connections {
+            let id = CmId::new(&self.channel, self.options.port_space)?;
+            self.nodes.insert(id.token(), Node::Id(id));
+        }
+        self.say("cmatose: starting client")?;
+        let mut hints = self.hints();
+        if let Some(source) = &self.options.source {
+            let flags = hints.flags | AddrInfoFlags::PASSIVE;
+            hints.src_addr = find(Some(source), None, &Hints { flags, ..hints.clone() })?.src_addr;
+        }
+        let peer = find(Some(server), Some(&self.options.port), &hints)?;
+        let there =
+            peer.dst_addr.ok_or_else(|| Failure::because("there is no address to resolve"))?;
+        self.say("cmatose: connecting")?;
+        for node in self.nodes.values() {
+            node.id().resolve_addr(peer.src_addr, there, RESOLUTION)?;
+        }
+        let talked = self.connects().and_then(|()| self.reply());
+        if talked.is_ok() && self.options.migrate {
+            self.migrate(None)?;
+        }
+        let ended = self.disconnects();
+        talked.and(ended)
+    }
+
+    fn reply(&mut self) -> Result<(), Failure> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        self.say("receiving data transfers")?;
+        self.each_connected(|test, node| poll(node.recv_cq(), test.count))?;
+        self.say("sending replies")?;
+        self.sends()?;
+        self.say("data transfers complete")
+    }
+
+    fn sends(&self) -> Result<(), Failure> {
+        self.each_connected(|test, node| (0..test.count).try_for_each(|_| node.send()))
+    }
+
+    fn each_connected(
+        &self,
+        act: impl Fn(&Self, &Endpoint) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.nodes.values().try_for_each(|node| match node {
+            Node::Connection(endpoint, State::Connected) => act(self, endpoint),
+            _ => Ok(()),
+        })
+    }
+
+    fn connects(&mut self) -> Result<(), Failure> {
+        while self.connects_left > 0 {
+            self.next_event()?;
+        }
+        Ok(())
+    }
+
+    fn disconnects(&mut self) -> Result<(), Failure> {
+        while self.disconnects_left > 0 {
+            self.next_event()?;
+        }
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Result<(), Failure> {
+        use EventType as T;
+        let mut event = self.channel.get_event()?;
+        match event.event_type() {
+            T::AddrResolved => self.resolve_route(&event),
+            T::RouteResolved => self.ask(&event),
+            T::ConnectRequest => {
+                let id = event.take_request().expect("a request brings an id");
+                self.accept(id)
+            }
+            T::Established => {
+                if let Some(Node::Connection(_, state)) = self.nodes.get_mut(&event.token()) {
+                    *state = State::Connected;
+                }
+                self.connects_left -= 1;
+                self.disconnects_left += 1;
+                Ok(())
+            }
+            T::AddrError | T::RouteError | T::ConnectError | T::Unreachable | T::Rejected => {
+                self.connects_left -= 1;
+                let (name, status) = (event.event_type(), event.status());
+                self.say(&format!("cmatose: event: {name}, error: {status}"))?;
+                let failure = event.failure(T::Established);
+                Err(failure.map_or_else(|| Failure::because(name.to_string()), Failure::from))
+            }
+            T::Disconnected => {
+                if let Some(node) = self.nodes.get(&event.token()) {
+                    let _ = node.id().disconnect();
+                }
+                self.disconnects_left = self.disconnects_left.saturating_sub(1);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn resolve_route(&mut self, event: &Event) -> Result<(), Failure> {
+        let Some(node) = self.nodes.get(&event.token()) else { return Ok(()) };
+        if let Some(tos) = self.options.tos {
+            node.id().set_tos(tos)?;
+        }
+        if let Some(timeout) = self.options.ack_timeout {
+            node.id().set_ack_timeout(timeout)?;
+        }
+        Ok(node.id().resolve_route(RESOLUTION)?)
+    }
+
+    /// Makes the connection's queue pair, and asks the server for it.
+    fn ask(&mut self, event: &Event) -> Result<(), Failure> {
+        let Some(Node::Id(id)) = self.nodes.remove(&event.token()) else { return Ok(()) };
+        let endpoint = self.prepare(id)?;
+        endpoint.id.connect(&ConnParam {
+            responder_resources: 1,
+            initiator_depth: 1,
+            retry_count: 5,
+            rnr_retry_count: 0,
+            ..ConnParam::default()
+        })?;
+        self.keep(endpoint);
+        Ok(())
+    }
+
+    fn accept(&mut self, id: CmId) -> Result<(), Failure> {
+        if self.nodes.len() == self.options.connections {
+            self.say("cmatose: failing connection request")?;
+            id.reject(b"")?;
+            return Err(Failure::because("there is one connection more than wanted"));
+        }
+        let endpoint = self.prepare(id)?;
+        if let Some(timeout) = self.options.ack_timeout {
+            endpoint.id.set_ack_timeout(timeout)?;
+        }
+        endpoint.id.accept(&ConnParam::default())?;
+        self.keep(endpoint);
+        Ok(())
+    }
+
+    fn keep(&mut self, endpoint: Endpoint) {
+        self.nodes.insert(endpoint.id.token(), Node::Connection(endpoint, State::Connecting));
+    }
+
+    /// Gives the id a queue pair with completion queues of its own, and posts its receives.
+    fn prepare(&self, id: CmId) -> Result<Endpoint, Failure> {
+        let context = id.context()?;
+        let pd = ProtectionDomain::new(&context)?;
+        let depth = u32::try_from(self.count.max(1)).expect("it came from 32 bits");
+        let queue = || CompletionQueue::new(&context, depth, None);
+        let (send_cq, recv_cq) = (queue()?, queue()?);
+        let caps = QueuePairCaps {
+            max_send_wr: depth,
+            max_recv_wr: depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all: true };
+        let qp = id.create_qp(&pd, &init)?;
+        let size = if self.count == 0 { 0 } else { self.options.size };
+        let endpoint = Endpoint::new(id, qp, size)?;
+        (0..self.count).try_for_each(|_| endpoint.receive())?;
+        Ok(endpoint)
+    }
+
+    fn migrate(&mut self, listener: Option<&CmId>) -> Result<(), Failure> {
+        self.say("migrating to new event channel")?;
+        let channel = EventChannel::new()?;
+        for id in listener.into_iter().chain(self.nodes.values().map(Node::id)) {
+            id.migrate(&channel)?;
+        }
+        self.channel = channel;
+        Ok(())
+    }
+
+    fn hints(&self) -> Hints {
+        let (flags, family) = match self.options.format {
+            Format::Name => (AddrInfoFlags::empty(), None),
+            Format::Ip => (AddrInfoFlags::NUMERICHOST, None),
+            Format::Gid => (AddrInfoFlags::NUMERICHOST | AddrInfoFlags::FAMILY, Some(Family::Ib)),
+        };
+        Hints { flags, family, port_space: Some(self.options.port_space), ..Hints::default() }
+    }
+}
+
+/// The first of what is found for a node and a service.
+fn find(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Result<AddrInfo, Failure> {
+    let found = getaddrinfo(node, service, Some(hints))?;
+    found.into_iter().next().ok_or_else(|| Failure::because("there is no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_in_c() {
+        assert_eq!(number("16"), Ok(16));
+        assert_eq!(number("0x10"), Ok(16));
+        assert_eq!(number("020"), Ok(16));
+        assert_eq!(number("0"), Ok(0));
+        assert!(number("256").is_err() && number("").is_err() && number("0x").is_err());
+    }
+
+    #[test]
+    fn the_beginning_of_a_word_counts() {
+        assert!(matches!(format("IPv6"), Ok(Format::Ip)));
+        assert!(matches!(format("gid"), Ok(Format::Gid)));
+        assert!(matches!(format("names"), Ok(Format::Name)));
+        assert!(format("na").is_err());
+        assert_eq!(port_space("TCP"), Ok(PortSpace::Tcp));
+        assert_eq!(port_space("ib"), Ok(PortSpace::Ib));
+        assert!(port_space("udp").is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! `rdma_server` and `rdma_client`: one connection, one message each way, without events, as the
+//! programs of rdma-core do.
+
+use std::io::Write;
+
+use clap::Args;
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
+use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
+use rdmacm::verbs::QueuePairCaps;
+
+use crate::endpoint::{Endpoint, wait};
+use crate::failure::Failure;
+
+/// The length of both messages.
+const MESSAGE: [u8; 16] = [0; 16];
+
+/// Wait for one rdma_client, receive a message and send one
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct ServerOptions {
+    /// Address or name to listen on
+    #[arg(short = 's', value_name = "ADDR", default_value = "0.0.0.0")]
+    server: String,
+    /// Port or service to listen on
+    #[arg(short = 'p', value_name = "PORT", default_value = "7471")]
+    port: String,
+}
+
+/// Connect to an rdma_server, send a message and receive one
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct ClientOptions {
+    /// Address or name of the server
+    #[arg(short = 's', value_name = "ADDR", default_value = "127.0.0.1")]
+    server: String,
+    /// Port or service of the server
+    #[arg(short = 'p', value_name = "PORT", default_value = "7471")]
+    port: String,
+}
+
+pub(crate) fn serve(options: &ServerOptions, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    framed("rdma_server", out, |out| {
+        let passive = find(&options.server, &options.port, AddrInfoFlags::PASSIVE)?;
+        let listener = CmId::create_ep(&passive, Some(&queue_pair()))?;
+        listener.listen(0)?;
+        let server = endpoint("rdma_server", listener.get_request()?, out)?;
+        server.receive()?;
+        server.id.accept(&ConnParam::default())?;
+        let answered = wait(server.recv_cq())
+            .and_then(|()| send(&server))
+            .and_then(|()| wait(server.send_cq()));
+        end(&server);
+        answered
+    })
+}
+
+pub(crate) fn connect(
+    options: &ClientOptions,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Failure> {
+    framed("rdma_client", out, |out| {
+        let active = find(&options.server, &options.port, AddrInfoFlags::empty())?;
+        let id = CmId::create_ep(&active, Some(&queue_pair()))?;
+        let client = endpoint("rdma_client", id, out)?;
+        client.receive()?;
+        client.id.connect(&ConnParam::default())?;
+        let asked = send(&client)
+            .and_then(|()| wait(client.send_cq()))
+            .and_then(|()| wait(client.recv_cq()));
+        end(&client);
+        asked
+    })
+}
+
+/// Says that `program` starts, and how it ends.
+fn framed(
+    program: &str,
+    out: &mut (dyn Write + Send),
+    run: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    writeln!(out, "{program}: start")?;
+    let done = run(out);
+    writeln!(out, "{program}: end {}", if done.is_ok() { 0 } else { -1 })?;
+    done
+}
+
+/// The first of what is found for a node and a service.
+fn find(node: &str, service: &str, flags: AddrInfoFlags) -> Result<AddrInfo, Failure> {
+    let hints = Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let found = getaddrinfo(Some(node), Some(service), Some(&hints))?;
+    found.into_iter().next().ok_or_else(|| Failure::because(format!("{node} has no address")))
+}
+
+fn queue_pair() -> EndpointQueuePair {
+    let caps = QueuePairCaps {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 16,
+    };
+    EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() }
+}
+
+fn endpoint(program: &str, id: CmId, out: &mut (dyn Write + Send)) -> Result<Endpoint, Failure> {
+    let qp = id.qp().expect("the endpoint was made with a queue pair");
+    let endpoint = Endpoint::new(id, qp, MESSAGE.len())?;
+    if !endpoint.has_inline(16) {
+        writeln!(out, "{program}: device doesn't support IBV_SEND_INLINE, using sge sends")?;
+    }
+    Ok(endpoint)
+}
+
+fn send(endpoint: &Endpoint) -> Result<(), Failure> {
+    if endpoint.has_inline(16) { endpoint.send_inline(&MESSAGE) } else { endpoint.send() }
+}
+
+/// Disconnects. The messages are exchanged, so a peer that does not answer any more is none of the
+/// program's business.
+fn end(endpoint: &Endpoint) {
+    let _ = endpoint.id.disconnect();
+}

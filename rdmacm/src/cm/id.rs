@@ -1,26 +1,21 @@
-//! Communication ids: their life, and everything before a connection.
+//! Communication ids: their life, their commands, their device.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use ucma_abi::{
-    Command, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, rdma_ucm_bind,
-    rdma_ucm_create_id, rdma_ucm_listen, rdma_ucm_query_addr, rdma_ucm_query_addr_resp,
-    rdma_ucm_resolve_addr, rdma_ucm_resolve_route,
-};
+use ucma_abi::{Command, rdma_ucm_create_id, rdma_ucm_query_addr, rdma_ucm_query_addr_resp};
 use verbs_abi::AlignedU64;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::create_ep::EndpointQueuePair;
 use super::external::Ece;
 use super::multicast::{self, Joined};
-use super::parse::{EventData, EventType, Service};
+use super::parse::{EventData, Service};
+use super::port_space::PortSpace;
 use super::service::Resolution;
 use super::sync::Synchronous;
 use crate::acks::{Acks, Unacknowledged};
-use crate::addr::{self, Address, Encoded, Family};
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
@@ -30,56 +25,6 @@ use crate::verbs::{Context, QpType, QueuePair};
 
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: Registry<Inner> = Registry::new();
-
-/// What ENODEV means of an address.
-const NO_DEVICE: &str =
-    "no RDMA device leads there: try the address of a network device that has one";
-
-/// Which service an id offers. `enum rdma_port_space` of the C library.
-#[doc(alias = "rdma_port_space")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PortSpace {
-    /// Reliable connections. `RDMA_PS_TCP`.
-    #[doc(alias = "RDMA_PS_TCP")]
-    Tcp,
-    /// Unreliable datagrams and multicast. `RDMA_PS_UDP`.
-    #[doc(alias = "RDMA_PS_UDP")]
-    Udp,
-    /// Unreliable datagrams and multicast in the groups and with the Q_Key of IP over InfiniBand.
-    /// `RDMA_PS_IPOIB`.
-    #[doc(alias = "RDMA_PS_IPOIB")]
-    IpoIb,
-    /// Any type of queue pair, see [`CmId::with_qp_type`]. `RDMA_PS_IB`.
-    #[doc(alias = "RDMA_PS_IB")]
-    Ib,
-}
-
-impl PortSpace {
-    pub(crate) fn number(self) -> u16 {
-        match self {
-            Self::Tcp => RDMA_PS_TCP,
-            Self::Udp => RDMA_PS_UDP,
-            Self::IpoIb => RDMA_PS_IPOIB,
-            Self::Ib => RDMA_PS_IB,
-        }
-    }
-
-    /// The type of the queue pairs that go with the port space: the first one is the usual.
-    pub(crate) fn qp_types(self) -> &'static [QpType] {
-        match self {
-            Self::Tcp => &[QpType::IB_UVERBS_QPT_RC],
-            Self::Udp | Self::IpoIb => &[QpType::IB_UVERBS_QPT_UD],
-            Self::Ib => &[
-                QpType::IB_UVERBS_QPT_RC,
-                QpType::IB_UVERBS_QPT_UC,
-                QpType::IB_UVERBS_QPT_UD,
-                QpType::IB_UVERBS_QPT_XRC_INI,
-                QpType::IB_UVERBS_QPT_XRC_TGT,
-            ],
-        }
-    }
-}
 
 /// A communication id: what a socket is to TCP.
 ///
@@ -230,150 +175,6 @@ impl CmId {
     /// Whether the id is for connections or for datagrams.
     pub fn service(&self) -> Service {
         self.inner.service()
-    }
-
-    /// Binds the id to a local address: to all of them with the unspecified one, to a port of the
-    /// kernel's choice with port 0.
-    ///
-    /// `RDMA_USER_CM_CMD_BIND`. No event follows. An address of a device's port also binds the id
-    /// to that device.
-    ///
-    /// # Errors
-    ///
-    /// ENODEV where no device has the address; EADDRINUSE where the port is taken, and EADDRNOTAVAIL
-    /// where it is and one of the two addresses is a wildcard, or nobody has the address; EACCES for
-    /// a port below 1024 without privilege; EINVAL on an id that is bound already; EPROTONOSUPPORT
-    /// for an [`IbAddress`](addr::IbAddress) whose service is of another port space.
-    #[doc(alias = "rdma_bind_addr")]
-    pub fn bind(&self, address: impl Into<Address>) -> Result<()> {
-        let address = address.into();
-        let encoded = addr::encode(&address);
-        let request = rdma_ucm_bind {
-            id: self.inner.handle,
-            addr_size: encoded.length,
-            reserved: 0,
-            addr: encoded.slot,
-        };
-        let bound = self.inner.command("bind", || format!("{} to {address}", self.inner), request);
-        bound.map_err(|error| {
-            let taken = "nobody here has the address, or the port is taken";
-            error.with_remedy(Errno::ENODEV, NO_DEVICE).with_remedy(Errno::EADDRNOTAVAIL, taken)
-        })
-    }
-
-    /// Resolves `destination` to a device, a route's beginning and, where the id is not bound, a
-    /// local address.
-    ///
-    /// `RDMA_USER_CM_CMD_RESOLVE_ADDR`. `AddrResolved` or `AddrError` follows, the latter with
-    /// -ETIMEDOUT after `timeout` (milliseconds are what the kernel counts in). `source` is the
-    /// local address to use, if it matters.
-    ///
-    /// # Errors
-    ///
-    /// ENODEV where no device has the source address, EINVAL in the wrong state,
-    /// [`ErrorKind::Invalid`] where source and destination are of two families.
-    #[doc(alias = "rdma_resolve_addr")]
-    pub fn resolve_addr(
-        &self,
-        source: Option<Address>,
-        destination: impl Into<Address>,
-        timeout: Duration,
-    ) -> Result<()> {
-        const OPERATION: &str = "resolve the address";
-        let destination = destination.into();
-        let subject = || format!("{destination} for {}", self.inner);
-        if let Some(source) = source.filter(|source| source.family() != destination.family()) {
-            let reason = format!("the source address {source} is of another family");
-            return Err(Error::invalid(OPERATION, subject(), reason));
-        }
-        // Without a source the kernel takes the interface that the destination's scope names.
-        let source = source.map_or(Encoded::NONE, |source| addr::encode(&source));
-        let is_ib = destination.family() == Family::Ib;
-        let destination = addr::encode(&destination);
-        let request = rdma_ucm_resolve_addr {
-            id: self.inner.handle,
-            timeout_ms: milliseconds(timeout),
-            src_size: source.length,
-            dst_size: destination.length,
-            reserved: 0,
-            src_addr: source.slot,
-            dst_addr: destination.slot,
-        };
-        self.inner.complete(EventType::AddrResolved, || {
-            let sent = self.inner.command(OPERATION, subject, request);
-            sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))?;
-            self.inner.state().peer_is_ib = is_ib;
-            Ok(())
-        })
-    }
-
-    /// Resolves the route to the address that was resolved before.
-    ///
-    /// `RDMA_USER_CM_CMD_RESOLVE_ROUTE`. `RouteResolved` or `RouteError` follows.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL before `AddrResolved`, and for a timeout of zero.
-    #[doc(alias = "rdma_resolve_route")]
-    pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
-        let request =
-            rdma_ucm_resolve_route { id: self.inner.handle, timeout_ms: milliseconds(timeout) };
-        self.inner.complete(EventType::RouteResolved, || {
-            let sent =
-                self.inner.command("resolve the route of", || self.inner.to_string(), request);
-            sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))
-        })
-    }
-
-    /// Listens for requests on the address that the id is bound to.
-    ///
-    /// `RDMA_USER_CM_CMD_LISTEN`. A `ConnectRequest` follows for each peer. `backlog` is how many
-    /// may wait to be read from the channel; 0 is the most that the kernel allows
-    /// (`net.rdma_ucm.max_backlog`), and so is anything above it. A request beyond it is dropped on
-    /// InfiniBand and RoCE, and the peer asks again.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL on an id that is connected or resolved; EADDRINUSE, with an iWARP device also where TCP
-    /// uses the port: an id that is bound to all addresses listens on all devices or none.
-    #[doc(alias = "rdma_listen")]
-    pub fn listen(&self, backlog: u32) -> Result<()> {
-        // The kernel reads the number as signed, and a negative one as the most.
-        let backlog = backlog.min(i32::MAX.unsigned_abs());
-        let request = rdma_ucm_listen { id: self.inner.handle, backlog };
-        // First: a request may come before the command returns.
-        self.inner.state().listens = true;
-        self.inner.command("listen on", || self.inner.to_string(), request)
-    }
-
-    /// The local IP address, or `None` while the id has none. An address of InfiniBand is in
-    /// [`route`](Self::route).
-    ///
-    /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
-    #[doc(alias = "rdma_get_local_addr")]
-    #[doc(alias = "rdma_get_src_port")]
-    pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
-        Ok(addr::decode(&self.inner.query_addr()?.src_addr).and_then(|local| local.ip()))
-    }
-
-    /// The peer's IP address, or `None` while the id has no peer. An address of InfiniBand is in
-    /// [`route`](Self::route).
-    ///
-    /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
-    #[doc(alias = "rdma_get_peer_addr")]
-    #[doc(alias = "rdma_get_dst_port")]
-    pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
-        let peer = addr::decode(&self.inner.query_addr()?.dst_addr).and_then(|peer| peer.ip());
-        // A bound id without a peer has one of its family with nothing in it.
-        Ok(peer.filter(|peer| !peer.ip().is_unspecified()))
     }
 
     /// The verbs context of the device that the id is bound to: the `verbs` of the C library's id.
@@ -561,7 +362,7 @@ impl Inner {
         Ok(response.events_reported)
     }
 
-    fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
+    pub(super) fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
         let request = rdma_ucm_query_addr::new(self.handle);
         self.command("query the addresses of", || self.to_string(), request)
     }
@@ -601,18 +402,13 @@ impl std::fmt::Display for Inner {
     }
 }
 
-/// What the kernel counts timeouts in: at least 1 for any time at all, as 0 means something else or
-/// is refused.
-pub(super) fn milliseconds(timeout: Duration) -> u32 {
-    let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
-    u32::try_from(rounded_up).unwrap_or(i32::MAX.unsigned_abs()).min(i32::MAX.unsigned_abs())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+
+    use ucma_abi::rdma_ucm_listen;
 
     use super::*;
     use crate::sys::ucma::UcmaFile;
@@ -648,13 +444,5 @@ mod tests {
         assert_eq!(late.send(listen), Err(Refused::Os(Errno::ENOENT)));
         drop(late);
         assert_eq!(commands(kernel), [7, 1], "LISTEN, DESTROY_ID");
-    }
-
-    #[test]
-    fn timeouts_are_rounded_up_to_milliseconds_and_fit() {
-        assert_eq!(milliseconds(Duration::ZERO), 0);
-        assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
-        assert_eq!(milliseconds(Duration::from_millis(2000)), 2000);
-        assert_eq!(milliseconds(Duration::MAX), 0x7fff_ffff);
     }
 }

@@ -12,8 +12,9 @@ use ucma_abi::{
 };
 use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
 
+use super::address::milliseconds;
 use super::channel::{ChannelInner, EventChannel, destroy_id};
-use super::id::{CmId, Inner, milliseconds};
+use super::id::{CmId, Inner};
 use super::sync::Synchronous;
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};

@@ -16,6 +16,7 @@
 //! no connection, and on the server no event follows its [`CmId::accept`]. They join multicast
 //! groups: [`CmId::join_multicast`].
 
+mod address;
 mod channel;
 mod connection;
 mod create_ep;
@@ -28,6 +29,7 @@ mod multicast;
 mod option;
 mod param;
 mod parse;
+mod port_space;
 mod reject;
 mod route;
 mod service;
@@ -37,10 +39,11 @@ pub use channel::EventChannel;
 pub use create_ep::EndpointQueuePair;
 pub use event::Event;
 pub use external::Ece;
-pub use id::{CmId, PortSpace};
+pub use id::CmId;
 pub use multicast::Membership;
 pub use param::{ConnParam, DatagramParam};
 pub use parse::{EventData, EventType, RawEvent, Service};
+pub use port_space::PortSpace;
 pub use reject::{RejectReason, Rejection};
 pub use route::{PathRecord, Route};
 pub(crate) use service::find_service;

@@ -10,8 +10,9 @@ use ucma_abi::{
 use verbs_abi::{AlignedU64, ib_user_service_rec};
 
 use super::channel::EventChannel;
-use super::id::{CmId, Inner, PortSpace};
+use super::id::{CmId, Inner};
 use super::parse::EventType;
+use super::port_space::PortSpace;
 use crate::addr::{self, AddrInfo, AddrInfoFlags, Hints, IbAddress};
 use crate::device::{self, Gid, LinkLayer, PortState};
 use crate::error::{Error, ErrorKind, Result};

@@ -7,8 +7,9 @@ use nix::errno::Errno;
 
 use super::channel::EventChannel;
 use super::event::Event;
-use super::id::{CmId, Inner, PortSpace};
+use super::id::{CmId, Inner};
 use super::parse::EventType;
+use super::port_space::PortSpace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::QpType;
 

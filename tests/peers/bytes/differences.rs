@@ -53,3 +53,9 @@ pub(crate) const REQUESTED: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#1 option=2", LAZY),
     ("- QUERY in=16 out=440 id=#1 option=1", LAZY),
 ];
+
+/// The same where the id has a channel of its own.
+pub(crate) const REQUESTED_ON_ITS_CHANNEL: &[Difference] = &[
+    ("- QUERY in=16 out=280 channel=1 id=#1 option=2", LAZY),
+    ("- QUERY in=16 out=440 channel=1 id=#1 option=1", LAZY),
+];

@@ -16,7 +16,8 @@ use std::time::Duration;
 use rdmacm_tests::{Process, promised_device, wait_until};
 
 use self::differences::{
-    BOUND, Difference, LISTENING, REQUESTED, RESOLVED, RESOLVED_ON_TWO_CHANNELS, TRIAL,
+    BOUND, Difference, LISTENING, REQUESTED, REQUESTED_ON_ITS_CHANNEL, RESOLVED,
+    RESOLVED_ON_TWO_CHANNELS, TRIAL,
 };
 use crate::rping::listens;
 
@@ -149,5 +150,7 @@ scenarios! {
     datagram_passive: "datagram-passive", Some("datagram-active"), "7307", &[TRIAL, LISTENING, REQUESTED];
     multicast: "multicast", None, "7308", &[TRIAL, BOUND];
     migrate: "migrate", Some("passive"), "7309", &[TRIAL, RESOLVED_ON_TWO_CHANNELS];
+    synchronous_active: "synchronous-active", Some("synchronous-passive"), "7310", &[TRIAL, RESOLVED];
+    synchronous_passive: "synchronous-passive", Some("synchronous-active"), "7311", &[TRIAL, LISTENING, REQUESTED_ON_ITS_CHANNEL];
     external: "external", Some("passive"), "7305", &[TRIAL, RESOLVED];
 }

@@ -39,6 +39,8 @@ fn main() -> Result {
         "datagram-passive" => datagram_passive(address),
         "multicast" => multicast(address),
         "migrate" => migrate(address),
+        "synchronous-active" => synchronous_active(address),
+        "synchronous-passive" => synchronous_passive(address),
         "external" => external(address),
         _ => Err(usage.into()),
     }
@@ -201,6 +203,28 @@ fn migrate(address: SocketAddr) -> Result {
     id.disconnect()?;
     first.expect_event(EventType::Disconnected)?;
     destroy(id)
+}
+
+fn synchronous_active(address: SocketAddr) -> Result {
+    let id = CmId::new_sync(PortSpace::Tcp)?;
+    id.resolve_addr(None, address, TIMEOUT)?;
+    id.resolve_route(TIMEOUT)?;
+    create_qp(&id)?;
+    id.connect(&param())?;
+    id.disconnect()?;
+    destroy(id)
+}
+
+fn synchronous_passive(address: SocketAddr) -> Result {
+    let listening = CmId::new_sync(PortSpace::Tcp)?;
+    listening.bind(address)?;
+    listening.listen(4)?;
+    let id = listening.get_request()?;
+    create_qp(&id)?;
+    id.accept(&param())?;
+    id.disconnect()?;
+    destroy(id)?;
+    destroy(listening)
 }
 
 fn external(address: SocketAddr) -> Result {

@@ -23,6 +23,7 @@ mod removal;
 mod ring;
 mod route;
 mod service;
+mod sharing;
 mod siw;
 mod state;
 mod sync;

@@ -69,15 +69,12 @@ impl Provider {
         }
     }
 
-    /// Makes `file` a context; the descriptor of its asynchronous events.
-    pub(crate) fn get_context(self, file: &UverbsFile) -> Result<OwnedFd, Refused> {
+    /// Makes `file` a context; the descriptor of its asynchronous events, and how many completion
+    /// vectors it has.
+    pub(crate) fn get_context(self, file: &UverbsFile) -> Result<(OwnedFd, u32), Refused> {
         match self {
-            Self::Siw => {
-                file.get_context::<siw_uresp_alloc_ctx>().map(|(async_events, _)| async_events)
-            }
-            Self::Rxe | Self::Unknown => {
-                file.get_context::<()>().map(|(async_events, ())| async_events)
-            }
+            Self::Siw => file.get_context::<siw_uresp_alloc_ctx>(),
+            Self::Rxe | Self::Unknown => file.get_context::<()>(),
         }
     }
 

@@ -156,14 +156,15 @@ impl UverbsFile {
         Errno::result(done).map(drop)
     }
 
-    /// Makes the file a verbs context and returns the descriptor of its asynchronous events.
-    pub(crate) fn get_context<O>(&self) -> Result<(OwnedFd, O), Refused>
+    /// Makes the file a verbs context; the descriptor of its asynchronous events, and how many
+    /// completion vectors it has. `O` is the driver's part of the response.
+    pub(crate) fn get_context<O>(&self) -> Result<(OwnedFd, u32), Refused>
     where
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         let request = ib_uverbs_get_context { response: AlignedU64::default() };
-        let (response, driver_response) = self.driver_command::<_, (), O>(request, &())?;
-        Ok((owned(response.async_fd)?, driver_response))
+        let (response, _) = self.driver_command::<_, (), O>(request, &())?;
+        Ok((owned(response.async_fd)?, response.num_comp_vectors))
     }
 
     /// Makes a completion channel, which is a descriptor.

@@ -166,6 +166,28 @@ impl CompletionQueue {
         capacity: u32,
         channel: Option<&CompletionChannel>,
     ) -> Result<Self> {
+        Self::on_vector(context, capacity, channel, 0)
+    }
+
+    /// The same with the completion vector `vector`: which of the device's interrupts tells of
+    /// completions. The devices in software have vectors and make no difference between them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new); [`ErrorKind::Invalid`] for a vector that is none of the
+    /// device's [`Context::completion_vectors`].
+    #[doc(alias = "comp_vector")]
+    pub fn on_vector(
+        context: &Context,
+        capacity: u32,
+        channel: Option<&CompletionChannel>,
+        vector: u32,
+    ) -> Result<Self> {
+        let vectors = context.completion_vectors();
+        if vector >= vectors {
+            let reason = format!("completion vector {vector} where the device has {vectors}");
+            return Err(Error::invalid("create", "a completion queue", reason));
+        }
         if channel.is_some_and(|channel| channel.inner.context != *context) {
             let reason = "the completion channel is of another context";
             return Err(Error::invalid("create", "a completion queue", reason));
@@ -175,7 +197,7 @@ impl CompletionQueue {
             response: AlignedU64::default(),
             user_handle: token.get().into(),
             cqe: capacity,
-            comp_vector: 0,
+            comp_vector: vector,
             comp_channel: channel.map_or(-1, CompletionChannel::raw),
             reserved: 0,
         };

@@ -34,6 +34,7 @@ struct Inner {
     _async_events: OwnedFd,
     device: Device,
     provider: Provider,
+    completion_vectors: u32,
     depths: OnceLock<DepthLimits>,
     /// The protection domain that ids share, while it lives.
     shared_pd: Mutex<Weak<PdObject>>,
@@ -74,13 +75,14 @@ impl Context {
         let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
         let file = UverbsFile::open(&node.path(), node.device_number(), driver)?;
         let provider = Provider::of(device);
-        let async_events =
+        let (async_events, completion_vectors) =
             provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
         let inner = Inner {
             file,
             _async_events: async_events,
             device: device.clone(),
             provider,
+            completion_vectors,
             depths: OnceLock::new(),
             shared_pd: Mutex::default(),
         };
@@ -147,6 +149,13 @@ impl Context {
     /// serve counts as InfiniBand.
     pub fn transport(&self) -> Transport {
         self.inner.device.transport().unwrap_or(Transport::InfiniBand)
+    }
+
+    /// How many completion vectors the device has, at least 1: see
+    /// [`CompletionQueue::on_vector`](super::CompletionQueue::on_vector).
+    #[doc(alias = "num_comp_vectors")]
+    pub fn completion_vectors(&self) -> u32 {
+        self.inner.completion_vectors
     }
 
     /// The device's attributes.

@@ -1,0 +1,118 @@
+//! Completion queues that several queue pairs share, and completion vectors.
+
+use std::net::SocketAddr;
+
+use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::verbs::{
+    Completion, CompletionChannel, CompletionQueue, QueuePairInit, SendFlags, SendOperation,
+};
+
+use crate::bed::{Side, assert_invalid, channel, id, listen, request, resolve, rxe, siw};
+use crate::io::{Io, Shape};
+
+/// One side of a connection, whose completions go to `cq`.
+fn side(id: CmId, cq: &CompletionQueue) -> Side {
+    let io = Io::with(&id, Shape::default(), |pd, init| {
+        id.create_qp(pd, &QueuePairInit { send_cq: cq, recv_cq: cq, ..*init })
+    });
+    Side { id, io }
+}
+
+/// Two connections, one queue for the two clients and one for the two servers: the numbers tell whose a completion is.
+fn two_connections_share_queues(address: SocketAddr) {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, address);
+    let ids = [(); 2].map(|()| resolve(&ours, address));
+    let context = ids[0].context().expect("a device");
+    let events = CompletionChannel::new(&context).expect("completion channel");
+    let queue = || CompletionQueue::new(&context, 64, Some(&events)).expect("completion queue");
+    let (sends, receives) = (queue(), queue());
+    let sides = ids.map(|id| {
+        let client = side(id, &sends);
+        client.id.connect(&ConnParam::default()).expect("connect");
+        let server = side(request(&theirs), &receives);
+        server.io.receive(1, 0..8).expect("post a receive");
+        server.io.receive(2, 8..16).expect("post a receive");
+        server.id.accept(&ConnParam::default()).expect("accept");
+        ours.expect_event(EventType::Established).expect("connected");
+        theirs.expect_event(EventType::Established).expect("connected");
+        (client, server)
+    });
+    receives.request_notify(false).expect("arm");
+    for round in [1, 2] {
+        for (number, (client, _)) in (0..).zip(&sides) {
+            let bytes = [round * 10 + number; 8];
+            client
+                .io
+                .post_inline(round.into(), SendOperation::Send, &bytes, SendFlags::SIGNALED)
+                .expect("post a send");
+        }
+    }
+    // One channel serves both queues, and says which.
+    assert_eq!(events.get_event().expect("an event").token(), receives.token());
+    for (cq, numbers) in [
+        (&sends, sides.each_ref().map(|(client, _)| client.io.qp().number())),
+        (&receives, sides.each_ref().map(|(_, server)| server.io.qp().number())),
+    ] {
+        let mut done = Vec::new();
+        while done.len() < 4 {
+            let mut some = [Completion::default(); 8];
+            let count = cq.poll(&mut some).expect("poll");
+            assert!(some[..count].iter().all(Completion::is_success), "{some:?}");
+            done.extend(some[..count].iter().map(|one| (one.qp_num(), one.wr_id())));
+        }
+        for number in numbers {
+            let of = done.iter().filter(|(qp, _)| *qp == number).map(|(_, wr_id)| *wr_id);
+            assert_eq!(of.collect::<Vec<_>>(), [1, 2], "{done:?}");
+        }
+    }
+    for (number, (_, server)) in (0..).zip(&sides) {
+        let due = [[10 + number; 8], [20 + number; 8]].concat();
+        assert_eq!(server.io.bytes(0..16), due);
+    }
+    let (sends, error) = sends.destroy().expect_err("queue pairs are on it").into_parts();
+    assert_eq!(error.errno(), libc::EBUSY, "{error}");
+    drop(sides);
+    sends.destroy().expect("nothing is on it");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn two_connections_share_queues_on_rxe() {
+    two_connections_share_queues(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn two_connections_share_queues_on_siw() {
+    two_connections_share_queues(siw(0));
+}
+
+fn every_vector(address: SocketAddr) {
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(address).expect("bind");
+    let context = id.context().expect("a device");
+    let vectors = context.completion_vectors();
+    assert!(vectors >= 1);
+    for vector in 0..vectors {
+        CompletionQueue::on_vector(&context, 8, None, vector).expect("completion queue");
+    }
+    for vector in [vectors, u32::MAX] {
+        let error =
+            CompletionQueue::on_vector(&context, 8, None, vector).expect_err("there is none");
+        assert_invalid(&error, &["vector", &vector.to_string(), &vectors.to_string()]);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_completion_vector_of_rxe() {
+    every_vector(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_completion_vector_of_siw() {
+    every_vector(siw(0));
+}

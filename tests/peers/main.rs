@@ -51,8 +51,6 @@ every_pair! {
     eight_clients
     a_killed_server
     siw_pings
-    siw_eight_clients
-    siw_a_killed_server
     messages
     messages_over_ipv6
     a_hundred_connections_that_migrate
@@ -106,16 +104,20 @@ fn eight_clients(server: Program, client: Program) {
     serves_eight(server, client, V4);
 }
 
-fn siw_eight_clients(server: Program, client: Program) {
-    serves_eight(server, client, SIW);
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_eight_clients() {
+    serves_eight(Program::Ours, Program::C, SIW);
 }
 
 fn a_killed_server(server: Program, client: Program) {
     survives(server, client, V4);
 }
 
-fn siw_a_killed_server(server: Program, client: Program) {
-    survives(server, client, SIW);
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_killed_server() {
+    survives(Program::C, Program::Ours, SIW);
 }
 
 /// A persistent server serves eight clients at once. Ours loses another meanwhile, and holds nothing

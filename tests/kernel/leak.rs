@@ -15,31 +15,13 @@ use rdmacm::verbs::{
 };
 
 use crate::bed::{LONG, channel, id, listen, objects, rxe};
+use crate::dice::Dice;
 
 /// Large enough that a region left behind by each connection shows in the sum.
 const REGION: usize = 64 * 1024;
 
 /// Whatever can be dropped.
 type Thing = Box<dyn Any + Send>;
-
-/// A pseudorandom sequence (xorshift), the same in each run.
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `bound`.
-    fn roll(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % bound as u64).expect("below a usize")
-    }
-
-    fn shuffle<T>(&mut self, things: &mut [T]) {
-        for place in (1..things.len()).rev() {
-            things.swap(place, self.roll(place + 1));
-        }
-    }
-}
 
 /// What the process and the kernel hold.
 #[derive(Debug, PartialEq)]

@@ -1,0 +1,183 @@
+//! Everything at once, and much of it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
+
+use crate::bed::{LONG, channel, id, listen, objects, rxe};
+use crate::dice::Dice;
+
+/// How long two threads do things at random: long enough for thousands of each thing.
+const TIME: Duration = Duration::from_secs(10);
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
+}
+
+/// What the threads share.
+struct Playground {
+    channels: [EventChannel; 3],
+    ids: Mutex<Vec<Arc<CmId>>>,
+    listener: CmId,
+    server: SocketAddr,
+}
+
+impl Playground {
+    fn new() -> Self {
+        let channels = [(); 3].map(|()| channel());
+        let (listener, server) = listen(&channels[0], rxe(0));
+        Self { channels, ids: Mutex::default(), listener, server }
+    }
+
+    fn add(&self, id: CmId) {
+        self.ids.lock().expect("no thread panics").push(Arc::new(id));
+    }
+
+    /// Some id, which others may be at as well.
+    fn some_id(&self, dice: &mut Dice) -> Option<Arc<CmId>> {
+        let ids = self.ids.lock().expect("no thread panics");
+        (!ids.is_empty()).then(|| Arc::clone(&ids[dice.roll(ids.len())]))
+    }
+
+    fn take_id(&self, dice: &mut Dice) -> Option<Arc<CmId>> {
+        let mut ids = self.ids.lock().expect("no thread panics");
+        (!ids.is_empty()).then(|| {
+            let place = dice.roll(ids.len());
+            ids.swap_remove(place)
+        })
+    }
+
+    /// One thing at random.
+    fn step(&self, dice: &mut Dice, held: &mut Vec<Event>) {
+        let channel = &self.channels[dice.roll(3)];
+        match dice.roll(8) {
+            0 if self.ids.lock().expect("no thread panics").len() < 64 => {
+                let id = id(channel);
+                id.resolve_addr(None, self.server, LONG).expect("resolve the address");
+                self.add(id);
+            }
+            1 => {
+                // Who waits holds nothing that the other one may wait for.
+                held.clear();
+                if let Some(id) = self.some_id(dice) {
+                    migrated(&id, channel);
+                }
+            }
+            2 => {
+                held.clear();
+                migrated(&self.listener, channel);
+            }
+            3 => {
+                held.clear();
+                // Where the other thread is at it, the last one of the two drops it.
+                if let Some(id) = self.take_id(dice).and_then(Arc::into_inner) {
+                    id.destroy().expect("destroy");
+                }
+            }
+            4 => drop(self.take_id(dice)),
+            5 => held.truncate(dice.roll(4)),
+            _ => {
+                if let Some(mut event) = channel.get_event_timeout(Duration::ZERO).expect("look") {
+                    self.react(&mut event, dice);
+                    held.push(event);
+                }
+            }
+        }
+    }
+
+    /// Takes the next step of the connection that the event is about.
+    fn react(&self, event: &mut Event, dice: &mut Dice) {
+        let param = ConnParam { qp_num: 1, ..ConnParam::default() };
+        if let Some(request) = event.take_request() {
+            // Wherever the listener was when it came, it is on the channel that it was read from.
+            request.local_addr().expect("a command reaches it");
+            if dice.roll(2) == 0 {
+                misplaced_at_most(request.accept(&param));
+            }
+            return self.add(request);
+        }
+        let ids = self.ids.lock().expect("no thread panics").clone();
+        let Some(id) = ids.into_iter().find(|id| id.token() == event.token()) else { return };
+        misplaced_at_most(match event.event_type() {
+            EventType::AddrResolved => id.resolve_route(LONG),
+            EventType::RouteResolved => id.connect(&param),
+            EventType::Established => id.disconnect(),
+            _ => Ok(()),
+        });
+    }
+}
+
+/// That a call failed, if it did, because its id or its peer was somewhere else already.
+fn misplaced_at_most(result: rdmacm::Result<()>) {
+    if let Err(error) = result {
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    }
+}
+
+fn migrated(id: &CmId, channel: &EventChannel) {
+    if let Err(error) = id.migrate(channel) {
+        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn two_threads_do_everything_at_random() {
+    let before = (objects(), descriptors());
+    let playground = Playground::new();
+    let end = Instant::now() + TIME;
+    let steps: usize = thread::scope(|scope| {
+        let play = |seed| {
+            let playground = &playground;
+            scope.spawn(move || {
+                let (mut dice, mut held, mut steps) = (Dice(seed), Vec::new(), 0);
+                while Instant::now() < end {
+                    playground.step(&mut dice, &mut held);
+                    steps += 1;
+                }
+                steps
+            })
+        };
+        let players = [play(0x9e37_79b9_7f4a_7c15), play(0x2545_f491_4f6c_dd1d)];
+        players.map(|player| player.join().expect("the player lives")).into_iter().sum()
+    });
+    assert!(steps > 1000, "only {steps} steps");
+    drop(playground);
+    assert_eq!((objects(), descriptors()), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ten_thousand_ids() {
+    const COUNT: usize = 10_000;
+    const MOVED: usize = 20;
+    let before = (objects(), descriptors());
+    let (old, new) = (channel(), channel());
+    let ids: Vec<_> = (0..COUNT).map(|_| id(&old)).collect();
+    for id in &ids {
+        id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    }
+    // The kernel looks through all that is pending for each that moves.
+    let moved = || ids.iter().step_by(MOVED);
+    for id in moved() {
+        id.migrate(&new).expect("migrate");
+    }
+    let read = |channel: &EventChannel, count: usize| {
+        let next = |_| channel.expect_event(EventType::AddrResolved).expect("resolved").token();
+        (0..count).map(next).collect::<HashSet<_>>()
+    };
+    let (here, there) = (read(&new, moved().count()), read(&old, COUNT - moved().count()));
+    assert_eq!(here, moved().map(CmId::token).collect());
+    assert_eq!(&here | &there, ids.iter().map(CmId::token).collect());
+    for id in ids {
+        id.destroy().expect("destroy");
+    }
+    drop((old, new));
+    assert_eq!((objects(), descriptors()), before);
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
 use rdmacm::ErrorKind;
@@ -155,12 +155,10 @@ fn an_address_that_nobody_has_times_out() {
     let channel = channel();
     let id = id(&channel);
     let timeout = Duration::from_millis(300);
-    let started = Instant::now();
     id.resolve_addr(None, address("10.0.0.77:7471"), timeout).expect("start");
     let error = channel.expect_event(EventType::AddrResolved).expect_err("nobody answers");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
-    assert!(started.elapsed() >= timeout, "{:?}", started.elapsed());
     id.destroy().expect("destroy");
     // As an event, and with another id.
     let id = crate::bed::id(&channel);

@@ -4,10 +4,10 @@ use std::thread;
 
 use nix::sys::utsname::uname;
 use rdmacm::addr::{self, AddrInfoFlags, Address, Hints};
-use rdmacm::cm::{EventData, EventType, PortSpace};
+use rdmacm::cm::{CmId, EventData, EventType, PortSpace};
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{ask, assert_invalid, channel, id, listen, rxe};
+use crate::bed::{LONG, ask, assert_invalid, channel, id, listen, rxe};
 
 /// Whether the kernel is of the release that brought it.
 fn is_there() -> bool {
@@ -103,6 +103,22 @@ fn a_lookup_answers_by_an_event() {
         assert_eq!(found[0].dst_addr, Some(Address::from(rxe(7471))));
         id.query_addrinfo().expect_err("it comes once");
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_synchronous_id_has_the_answer_when_the_call_returns() {
+    let id = CmId::new_sync(PortSpace::Tcp).expect("an id");
+    let hints = Hints { port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let resolved = id.resolve_addrinfo(Some("10.0.0.1"), None, Some(&hints));
+    if !is_there() {
+        assert_too_old(&resolved.expect_err("too old"), "RDMA_USER_CM_CMD_WRITE_CM_EVENT");
+        return;
+    }
+    resolved.expect("resolve");
+    let found = id.query_addrinfo().expect("the result");
+    assert_eq!(found[0].dst_addr, Some(Address::from(rxe(0))));
+    id.resolve_addr(None, found[0].dst_addr.expect("as above"), LONG).expect("resolve");
 }
 
 #[test]

@@ -48,7 +48,8 @@ bitflags! {
 pub struct Hints {
     /// How to go about it.
     pub flags: AddrInfoFlags,
-    /// Of which family the addresses are to be, where it matters.
+    /// Of which family the addresses are to be, where it matters. [`Family::Ib`] counts only with
+    /// [`AddrInfoFlags::NUMERICHOST`] and [`AddrInfoFlags::FAMILY`].
     pub family: Option<Family>,
     /// Which type of queue pair is to be used, where it matters.
     pub qp_type: Option<QpType>,

@@ -45,6 +45,8 @@ macro_rules! every_pair {
     )*};
 }
 
+mod datagram;
+
 every_pair! {
     pings
     ipv6

@@ -10,27 +10,32 @@ use rdmacm::device::{self, Resources};
 use rdmacm_tests::{Process, promised, promised_device, wait_until};
 
 /// Long enough for a thousand pings on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Whose program.
+/// Whose programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// The applet of rdmatools.
+    /// The applets of rdmatools.
     Ours,
     /// rdma-core's.
     C,
 }
 
 impl Program {
-    /// Runs `rping` with `arguments`, in the bed that was promised.
+    /// Runs `rping` with `arguments`.
     pub(crate) fn start(self, arguments: &[&str]) -> Process {
         self.run("rping", arguments)
     }
 
     /// The same of the program that both call `name`.
     pub(crate) fn run(self, name: &str, arguments: &[&str]) -> Process {
+        Process::start(self.command(name).args(arguments), LIMIT)
+    }
+
+    /// The program that both call `name`, in the bed that was promised.
+    pub(crate) fn command(self, name: &str) -> Command {
         promised_device("rxe0");
-        let mut command = match self {
+        match self {
             Self::Ours => {
                 let path = promised("RDMACM_TEST_RDMATOOLS");
                 assert!(Path::new(&path).exists(), "{path} was promised, and is not there");
@@ -39,8 +44,7 @@ impl Program {
                 command
             }
             Self::C => Command::new(name),
-        };
-        Process::start(command.args(arguments), LIMIT)
+        }
     }
 }
 

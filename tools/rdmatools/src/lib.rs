@@ -4,12 +4,16 @@
 //! writes to the output it is given, and a variant of `Applet`.
 
 mod cmatose;
+mod datagram;
 mod devinfo;
 mod endpoint;
 mod failure;
 mod hello;
+mod host;
 mod link;
+mod mckey;
 mod rping;
+mod udaddy;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -37,11 +41,13 @@ enum Applet {
     Cmatose(cmatose::Options),
     Devinfo(devinfo::Options),
     Link(link::Options),
+    Mckey(mckey::Options),
     #[command(name = "rdma_client")]
     RdmaClient(hello::ClientOptions),
     #[command(name = "rdma_server")]
     RdmaServer(hello::ServerOptions),
     Rping(rping::Options),
+    Udaddy(udaddy::Options),
 }
 
 impl Applet {
@@ -50,9 +56,11 @@ impl Applet {
             Self::Cmatose(_) => "cmatose",
             Self::Devinfo(_) => "devinfo",
             Self::Link(_) => "link",
+            Self::Mckey(_) => "mckey",
             Self::RdmaClient(_) => "rdma_client",
             Self::RdmaServer(_) => "rdma_server",
             Self::Rping(_) => "rping",
+            Self::Udaddy(_) => "udaddy",
         }
     }
 
@@ -61,9 +69,11 @@ impl Applet {
             Self::Cmatose(options) => cmatose::run(options, out),
             Self::Devinfo(options) => devinfo::run(options, out),
             Self::Link(options) => link::run(options, out),
+            Self::Mckey(options) => mckey::run(options, out),
             Self::RdmaClient(options) => hello::connect(options, out),
             Self::RdmaServer(options) => hello::serve(options, out),
             Self::Rping(options) => rping::run(options, out),
+            Self::Udaddy(options) => udaddy::run(options, out),
         }
     }
 }

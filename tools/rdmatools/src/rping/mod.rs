@@ -21,13 +21,14 @@ mod server;
 mod wire;
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::{ArgGroup, Args};
 
 use self::log::Log;
 use self::pattern::SIZES;
 use crate::failure::Failure;
+use crate::host::resolve;
 
 /// Ping over RDMA, or answer pings
 #[derive(Debug, Args)]
@@ -88,14 +89,6 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     }
 }
 
-/// The first address that `host` has.
-fn resolve(host: &str, port: u16) -> Result<SocketAddr, Failure> {
-    let failed = |why: String| Failure::because(format!("cannot resolve {host}: {why}"));
-    let mut addresses =
-        (host, port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
-    addresses.next().ok_or_else(|| failed("it has no address".into()))
-}
-
 fn size(argument: &str) -> Result<u16, String> {
     let size = argument.parse().ok().filter(|size| SIZES.contains(size));
     size.ok_or_else(|| format!("not a number from {} to {}", SIZES.start(), SIZES.end()))
@@ -139,14 +132,5 @@ mod tests {
         }
         assert_eq!(options("-s -S 23").unwrap().size, 23);
         assert_eq!(options("-s -S 65535").unwrap().size, 65_535);
-    }
-
-    #[test]
-    fn names_and_addresses_are_resolved() {
-        assert_eq!(resolve("10.0.0.1", 7174).unwrap(), "10.0.0.1:7174".parse().unwrap());
-        assert_eq!(resolve("::0", 1).unwrap(), "[::]:1".parse().unwrap());
-        assert!(resolve("localhost", 1).unwrap().ip().is_loopback());
-        let Err(Failure::Failed(messages)) = resolve("not a name", 1) else { panic!("resolved") };
-        assert!(messages[0].starts_with("cannot resolve not a name: "), "{messages:?}");
     }
 }

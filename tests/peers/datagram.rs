@@ -1,0 +1,108 @@
+//! `udaddy` and `mckey`: ours against rdma-core's. What they print is the same to the letter.
+
+use std::process::Command;
+
+use rdmacm_tests::{Ended, Process};
+
+use crate::rping::{LIMIT, Program, listening};
+use crate::{V4, V6};
+
+every_pair! {
+    udaddies
+    mckeys
+}
+
+/// Starts `line`, which begins with the tool's name. What it prints comes line by line.
+fn start(program: Program, line: &str) -> Process {
+    let (tool, arguments) = line.split_once(' ').expect("a tool and its arguments");
+    let mut command = match program {
+        Program::Ours => program.command(tool),
+        Program::C if line.contains(" -s ") && tool == "mckey" => slowly(),
+        Program::C => Command::new("stdbuf"),
+    };
+    if program == Program::C {
+        command.args(["-oL", tool]);
+    }
+    Process::start(command.args(arguments.split(' ')), LIMIT)
+}
+
+/// `stdbuf` with time before each of its verbs. rdma-core's sender destroys its address handle without
+/// knowing that the sends have used it: where the kernel sends by and by, as Linux 6.12 does, they are
+/// lost then.
+fn slowly() -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-o", "/dev/null", "-P", "/dev/infiniband/uverbs0"]);
+    command.args(["-e", "inject=ioctl:delay_enter=50000", "stdbuf"]);
+    command
+}
+
+#[track_caller]
+fn assert_printed(ended: &Ended, expected: &[&str], what: &str) {
+    assert!(ended.status.success(), "{what}: {}: {}", ended.status, ended.stderr);
+    assert_eq!(ended.stdout, expected, "{what}: {}", ended.stderr);
+}
+
+fn udaddies(server: Program, client: Program) {
+    for (address, options) in [(V4, "-c 3 -C 7 -S 1024"), (V6, "-C 10")] {
+        let what = format!("{client:?} to {server:?}, {address} {options}");
+        let serving = listening(start(server, &format!("udaddy -b {address} {options}")));
+        let sent = start(client, &format!("udaddy -s {address} {options}")).finish();
+        let lines = [
+            "udaddy: starting client",
+            "udaddy: connecting",
+            "initiating data transfers",
+            "receiving data transfers",
+            "data transfers complete",
+            "test complete",
+            "return status 0",
+        ];
+        assert_printed(&sent, &lines, &what);
+        let lines = [
+            "udaddy: starting server",
+            "receiving data transfers",
+            "sending replies",
+            "data transfers complete",
+            "test complete",
+            "return status 0",
+        ];
+        assert_printed(&serving.finish(), &lines, &what);
+    }
+}
+
+/// Takes some seconds: both programs wait for three after joining, as switches do not tell when they
+/// are ready.
+fn mckeys(receiver: Program, sender: Program) {
+    let what = format!("{sender:?} to {receiver:?}");
+    let options = "-m 239.1.1.1 -b 10.0.0.1 -C 5 -S 500";
+    let joined = "mckey: joined dgid: ::ffff:239.1.1.1 mlid 0x0 sl 0";
+    let mut receiving = start(receiver, &format!("mckey {options} -c 2"));
+    let mut members = 0;
+    while members < 2 {
+        members += usize::from(receiving.next_line().expect("it joins") == joined);
+    }
+    let sent = start(sender, &format!("mckey -s -o {options}")).finish();
+    let end = ["data transfers complete", "test complete", "return status 0"];
+    let start = ["mckey: starting client", "mckey: joining", joined, "initiating data transfers"];
+    assert_printed(&sent, &[&start[..], &end].concat(), &what);
+    let start = ["mckey: starting server", "mckey: joining", joined, joined];
+    let lines = [&start[..], &["receiving data transfers"], &end].concat();
+    assert_printed(&receiving.finish(), &lines, &what);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_fails_for_one_fails_for_the_other() {
+    for (line, complaint) in [
+        (format!("udaddy -s {V4}"), "nobody listens on the port"),
+        (format!("udaddy -s {V4} -S 5000"), "5000 bytes"),
+        (format!("mckey -m ff0e::1 -b {V6}"), "cannot join the multicast group"),
+        (format!("mckey -m 239.1.1.1 -b {V4} -p 2"), "cannot bind"),
+    ] {
+        let ours = start(Program::Ours, &line).finish();
+        let theirs = start(Program::C, &line).finish();
+        assert_eq!(ours.stdout, theirs.stdout, "{line}");
+        assert_eq!(ours.status.code(), Some(1), "{line}");
+        assert!(!theirs.status.success(), "{line}");
+        assert!(ours.stderr.contains(complaint), "{line}: {}", ours.stderr);
+    }
+}

@@ -1,0 +1,106 @@
+//! What `udaddy` and `mckey` have in common: ids that send and receive datagrams, and how the
+//! programs of rdma-core tell of it.
+
+mod node;
+
+use std::io::Write;
+
+use rdmacm::cm::{Event, EventType, PortSpace};
+
+pub(crate) use self::node::Node;
+use crate::failure::Failure;
+
+/// How much is sent, and by how many ids.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) connections: usize,
+    /// Messages that each id sends and receives.
+    pub(crate) count: u32,
+    /// Bytes of a message.
+    pub(crate) size: usize,
+}
+
+impl Plan {
+    /// Without bytes there are no messages.
+    pub(crate) fn new(connections: usize, count: u32, size: usize) -> Self {
+        Self { connections, count: if size == 0 { 0 } else { count }, size }
+    }
+}
+
+/// Why it ended early, and the status that the C program returns then.
+pub(crate) struct Stopped {
+    status: i32,
+    failure: Failure,
+}
+
+impl<F: Into<Failure>> From<F> for Stopped {
+    fn from(failure: F) -> Self {
+        Self { status: -1, failure: failure.into() }
+    }
+}
+
+impl Stopped {
+    /// What `event` is to `program`, which waited for `wanted`.
+    pub(crate) fn by(event: &Event, wanted: EventType, program: &str, out: &mut dyn Write) -> Self {
+        let (name, status) = (event.event_type(), event.status());
+        let told = writeln!(out, "{program}: event: {name}, error: {status}");
+        match (told, event.failure(wanted)) {
+            (Err(error), _) => error.into(),
+            (Ok(()), Some(error)) => Self { status, failure: error.into() },
+            (Ok(()), None) => Failure::because(format!("{name} came twice")).into(),
+        }
+    }
+}
+
+/// Does `work` with the ids that it makes, and tells how it went.
+pub(crate) fn run(
+    out: &mut dyn Write,
+    work: impl FnOnce(&mut dyn Write, &mut Vec<Node>) -> Result<(), Stopped>,
+) -> Result<(), Failure> {
+    let mut nodes = Vec::new();
+    let done = work(out, &mut nodes);
+    writeln!(out, "test complete")?;
+    drop(nodes);
+    let status = done.as_ref().map_or_else(|stopped| stopped.status, |()| 0);
+    writeln!(out, "return status {status}")?;
+    done.map_err(|stopped| stopped.failure)
+}
+
+/// The port space that the C library gives `number`, decimal or hexadecimal.
+pub(crate) fn port_space(number: &str) -> Result<PortSpace, String> {
+    let parsed = match number.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => number.parse().ok(),
+    };
+    match parsed {
+        Some(0x0111) => Ok(PortSpace::Udp),
+        Some(0x0002) => Ok(PortSpace::IpoIb),
+        _ => Err("neither 0x111 (UDP) nor 0x2 (IPoIB)".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_spaces_have_numbers() {
+        assert_eq!(port_space("0x111"), Ok(PortSpace::Udp));
+        assert_eq!(port_space("273"), Ok(PortSpace::Udp));
+        assert_eq!(port_space("2"), Ok(PortSpace::IpoIb));
+        for wrong in ["0x106", "", "udp", "-1", "0x"] {
+            assert!(port_space(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_run_ends_with_its_status() {
+        let mut out = Vec::new();
+        run(&mut out, |_, _| Ok(())).unwrap();
+        assert_eq!(out, b"test complete\nreturn status 0\n");
+        let mut out = Vec::new();
+        let failed = run(&mut out, |_, _| Err(Failure::because("no").into()));
+        assert!(failed.is_err());
+        assert_eq!(out, b"test complete\nreturn status -1\n");
+    }
+}

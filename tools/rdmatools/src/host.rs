@@ -1,0 +1,27 @@
+//! Names and addresses of hosts.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use crate::failure::Failure;
+
+/// The first address that `host` has.
+pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Failure> {
+    let failed = |why: String| Failure::because(format!("cannot resolve {host}: {why}"));
+    let mut addresses =
+        (host, port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    addresses.next().ok_or_else(|| failed("it has no address".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_are_resolved() {
+        assert_eq!(resolve("10.0.0.1", 7174).unwrap(), "10.0.0.1:7174".parse().unwrap());
+        assert_eq!(resolve("::0", 1).unwrap(), "[::]:1".parse().unwrap());
+        assert!(resolve("localhost", 1).unwrap().ip().is_loopback());
+        let Err(Failure::Failed(messages)) = resolve("not a name", 1) else { panic!("resolved") };
+        assert!(messages[0].starts_with("cannot resolve not a name: "), "{messages:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! `mckey`: sends datagrams to a multicast group, or receives those that come, as the program of
+//! rdma-core does.
+
+use std::io::Write;
+use std::net::Ipv6Addr;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rdmacm::addr::{Address, IbAddress};
+use rdmacm::cm::{CmId, EventChannel, EventType, Membership, PortSpace};
+
+use crate::datagram::{self, Node, Plan, Stopped};
+use crate::failure::Failure;
+use crate::host::resolve;
+
+const NAME: &str = "mckey";
+const RESOLUTION: Duration = Duration::from_secs(2);
+/// How long switches have to learn of the members: nobody tells when they have.
+const SETTLING: Duration = Duration::from_secs(3);
+
+/// Send datagrams to a multicast group, or receive them
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Options {
+    /// The group: an address or a name
+    #[arg(short = 'm', value_name = "GROUP", required_unless_present = "unmapped")]
+    group: Option<String>,
+    /// The group as a GID of InfiniBand
+    #[arg(short = 'M', value_name = "GID", requires = "bind")]
+    unmapped: Option<Ipv6Addr>,
+    /// Be a sender
+    #[arg(short = 's')]
+    sender: bool,
+    /// Local address or name
+    #[arg(short = 'b', value_name = "ADDR")]
+    bind: Option<String>,
+    /// Number of ids
+    #[arg(short = 'c', default_value_t = 1)]
+    connections: usize,
+    /// Number of messages
+    #[arg(short = 'C', default_value_t = 10)]
+    count: u32,
+    /// Bytes of a message
+    #[arg(short = 'S', default_value_t = 100)]
+    size: usize,
+    /// Port space: 0x111 for UDP, 0x2 for IPoIB
+    #[arg(short = 'p', value_name = "NUMBER", default_value = "0x111",
+        value_parser = datagram::port_space)]
+    port_space: PortSpace,
+    /// Join as a member that sends only
+    #[arg(short = 'o')]
+    send_only: bool,
+}
+
+pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
+    let channel = EventChannel::new()?;
+    datagram::run(out, |out, nodes| {
+        let plan = Plan::new(options.connections, options.count, options.size);
+        for _ in 0..plan.connections {
+            nodes.push(Node::new(CmId::new(&channel, options.port_space)?));
+        }
+        let role = if options.sender { "client" } else { "server" };
+        writeln!(out, "mckey: starting {role}")?;
+        let source = options.bind.as_deref().map(|host| resolve(host, 0)).transpose()?;
+        let source = source.map(Address::from);
+        let group = group(options)?;
+        writeln!(out, "mckey: joining")?;
+        for node in &mut *nodes {
+            if let Some(source) = source {
+                node.id.bind(source)?;
+            }
+            match group {
+                Address::Ib(_) => join(node, group, options, plan, out)?,
+                Address::Ip(_) => node.id.resolve_addr(source, group, RESOLUTION)?,
+            }
+        }
+        await_groups(&channel, nodes, group, options, plan, out)?;
+        thread::sleep(SETTLING);
+        let transferred = transfer(nodes, options, plan, out);
+        for node in &*nodes {
+            node.id.leave_multicast(group)?;
+        }
+        transferred
+    })
+}
+
+fn group(options: &Options) -> Result<Address, Failure> {
+    match (options.unmapped, &options.group) {
+        (Some(gid), _) => {
+            let plain = IbAddress::new(gid.into(), options.port_space, 0);
+            // Of a group only the GID counts.
+            Ok(IbAddress { pkey: 0, service_id: 0, service_id_mask: 0, ..plain }.into())
+        }
+        (None, Some(host)) => Ok(resolve(host, 0)?.into()),
+        (None, None) => Err(Failure::because("there is no group")),
+    }
+}
+
+/// Joins the group with an id that has a device.
+fn join(
+    node: &mut Node,
+    group: Address,
+    options: &Options,
+    plan: Plan,
+    out: &mut dyn Write,
+) -> Result<(), Stopped> {
+    node.prepare(plan, NAME, out)?;
+    if !options.sender {
+        node.post_receives()?;
+    }
+    let membership = if options.send_only { Membership::SendOnly } else { Membership::Full };
+    node.id.join_multicast(group, membership)?;
+    Ok(())
+}
+
+/// Handles events until every id is in the group.
+fn await_groups(
+    channel: &EventChannel,
+    nodes: &mut [Node],
+    group: Address,
+    options: &Options,
+    plan: Plan,
+    out: &mut dyn Write,
+) -> Result<(), Stopped> {
+    while !nodes.iter().all(Node::has_peer) {
+        let event = channel.get_event()?;
+        let Some(node) = nodes.iter_mut().find(|node| node.id.token() == event.token()) else {
+            continue;
+        };
+        match (event.event_type(), event.datagram()) {
+            (EventType::AddrResolved, _) => join(node, group, options, plan, out)?,
+            (EventType::MulticastJoin, Some(members)) => {
+                let address = &members.ah_attr;
+                let (gid, lid, sl) = (Ipv6Addr::from(address.grh.dgid), address.dlid, address.sl);
+                writeln!(out, "mckey: joined dgid: {gid} mlid 0x{lid:x} sl {sl}")?;
+                node.send_to(members)?;
+            }
+            _ => return Err(Stopped::by(&event, EventType::MulticastJoin, NAME, out)),
+        }
+    }
+    Ok(())
+}
+
+fn transfer(
+    nodes: &[Node],
+    options: &Options,
+    plan: Plan,
+    out: &mut dyn Write,
+) -> Result<(), Stopped> {
+    if plan.count == 0 {
+        return Ok(());
+    }
+    if options.sender {
+        writeln!(out, "initiating data transfers")?;
+        for node in nodes {
+            // An address handle must live until the sends have completed: the last one tells.
+            node.post_sends(1)?;
+            node.complete(1)?;
+        }
+    } else {
+        writeln!(out, "receiving data transfers")?;
+        for node in nodes {
+            node.complete(plan.count)?;
+        }
+    }
+    writeln!(out, "data transfers complete")?;
+    Ok(())
+}

@@ -10,11 +10,13 @@ use rdmacm::verbs::{
     AddressHandle, CompletionQueue, Destination, GRH_LENGTH, ProtectionDomain, QueuePairCaps,
     QueuePairInit, SendFlags, SendOperation,
 };
+use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 use rdmacm::{ErrorKind, Result};
 use rdmacm_tests::wait_until;
 
 use crate::address::ip;
 use crate::bed::{LONG, Side, assert_invalid, channel, device, ids, objects, resolve, rxe};
+use crate::child::in_child;
 use crate::io::{Io, Shape};
 
 /// A multicast group of its own for each test, as all of them run in one kernel.
@@ -342,6 +344,10 @@ fn an_id_that_goes_leaves_its_groups_and_nothing_else() {
         drop(join(&channel, &id, group(151), Membership::SendOnly));
         // Nobody reads the event of the last one.
         id.join_multicast(group(152), Membership::Full).expect("join");
+        if round % 4 < 2 {
+            // Of this group the id knows nothing.
+            qp.attach_multicast(gid(group(153)), 0).expect("attach");
+        }
         match round % 4 {
             // The program's hold on the queue pair is the last one, or is not.
             0 => drop((joined, id, qp)),
@@ -378,4 +384,35 @@ fn an_id_that_resolves_the_group_finds_its_device() {
     assert_eq!(id.context().expect("context").device().name(), "rxe0");
     let event = join(&channel, &id, group, Membership::Full);
     assert_eq!(Gid(event.datagram().expect("where to send").ah_attr.grh.dgid), gid(group));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_leaves_its_parents_groups_alone() {
+    let channel = channel();
+    let group = group(170);
+    let member = side(&channel);
+    let event = join(&channel, &member.id, group, Membership::Full);
+    let to = handle(&member.io, &event);
+    drop(event);
+    let before = objects();
+    in_child(|| {
+        let (qp, gid) = (member.io.qp(), gid(group));
+        let attributes = ib_uverbs_ah_attr::default();
+        for refused in [
+            member.id.join_multicast(group, Membership::Full),
+            member.id.leave_multicast(group),
+            qp.attach_multicast(gid, 0),
+            qp.detach_multicast(gid, 0),
+            AddressHandle::new(qp.pd(), &attributes).map(drop),
+        ] {
+            let error = refused.expect_err("it is the parent's");
+            assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error:?}");
+        }
+        member.id.destroy_qp();
+    });
+    assert_eq!(objects(), before);
+    send(&member.io, &to, 1);
+    assert_eq!(received(&member.io), 1);
+    member.id.leave_multicast(group).expect("leave");
 }

@@ -167,3 +167,36 @@ fn transfer(
     writeln!(out, "data transfers complete")?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn options(line: &str) -> Result<Options, clap::Error> {
+        let command = Options::augment_args(Command::new(NAME).no_binary_name(true));
+        let matches = command.try_get_matches_from(line.split_whitespace())?;
+        Options::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn options_are_those_of_the_c_program() {
+        let sender = options("-so -m 239.1.1.1 -b 10.0.0.1 -C5 -p 2").unwrap();
+        assert!(sender.sender && sender.send_only);
+        assert_eq!((sender.connections, sender.count, sender.size), (1, 5, 100));
+        assert_eq!(sender.port_space, PortSpace::IpoIb);
+        for wrong in ["", "-s", "-M ff12::1", "-M 10.0.0.1 -b 10.0.0.1", "-m 239.1.1.1 -p 1"] {
+            assert!(options(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_an_address_or_a_gid() {
+        let group = |line: &str| group(&options(line).unwrap()).ok();
+        assert_eq!(group("-m 239.1.1.1").unwrap().ip(), Some("239.1.1.1:0".parse().unwrap()));
+        let Some(Address::Ib(unmapped)) = group("-M ff12::1 -b 10.0.0.1") else { panic!() };
+        assert_eq!(Ipv6Addr::from(unmapped.gid), "ff12::1".parse::<Ipv6Addr>().unwrap());
+        assert_eq!((unmapped.pkey, unmapped.service_id, unmapped.service_id_mask), (0, 0, 0));
+    }
+}

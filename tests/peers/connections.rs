@@ -1,5 +1,5 @@
 //! `rdma_server` and `rdma_client`, which exchange one message each; and `ucmatose`, which makes
-//! many connections.
+//! many connections, and `cmtime`, which times them.
 
 use rdmacm_tests::Process;
 
@@ -58,6 +58,49 @@ fn connect(server: Program, client: Program, address: &str, options: &[&str]) {
     let transfers = ["receiving data transfers", "data transfers complete"];
     let parting = ["cmatose: disconnecting", "disconnected"];
     printed(server, &[&begin[..], &transfers, moves.as_slice(), &parting, &end].concat());
+}
+
+pub(crate) fn timed_connections(server: Program, client: Program) {
+    let begin = ["creating id"];
+    let steps = ["resolving address", "resolving route", "creating qp", "connecting"];
+    let end = ["disconnecting", "destroying id"];
+    let heading = ["step              total ms     max ms     min us  us / conn"];
+    let rows = ["resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"];
+    for bound in [false, true] {
+        let port = port();
+        let mut server = listening(server.run("cmtime", &["-b", V4, "-p", &port]));
+        let mut options = vec!["-s", V4, "-p", &port, "-c", "5"];
+        if bound {
+            options.extend(["-b", V4]);
+        }
+        let ended = client.run("cmtime", &options).finish();
+        server.kill();
+        assert!(ended.status.success(), "{}: {}", ended.status, ended.stderr);
+        let bind = |line| bound.then_some(line);
+        let (binding, row) = (bind("binding source address"), bind("bind addr"));
+        let lines = [
+            &begin,
+            binding.as_slice(),
+            &steps,
+            &end,
+            &heading,
+            &["create id"],
+            row.as_slice(),
+            &rows,
+        ];
+        let shown = ended.stdout.iter().map(|line| match line.split_once(':') {
+            None => line.as_str(),
+            Some((name, numbers)) => {
+                assert_eq!((name.len(), numbers.len()), (13, 45), "{line}");
+                for number in numbers.split_whitespace() {
+                    let (_, fraction) = number.split_once('.').expect("a fraction");
+                    assert_eq!(fraction.len(), 2, "{line}");
+                }
+                name.trim_end()
+            }
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), lines.concat());
+    }
 }
 
 /// That a program ends well, and has printed `lines`.

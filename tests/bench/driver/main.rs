@@ -112,7 +112,8 @@ fn connections(device: &Device, directory: &Path) -> Result<Vec<Row>, Box<dyn Er
     let count = TIMED.to_string();
     let c = Program::new("cmtime").args(["-s", ADDRESS, "-p", PORT, "-c", &count]);
     let server = Program::new("cmtime").args(["-b", ADDRESS, "-p", PORT]);
-    let ours = ours(directory, "bench-cmtime").args([ADDRESS, PORT, &count]);
+    let ours =
+        ours(directory, "rdmatools").args(["cmtime", "-s", ADDRESS, "-p", PORT, "-c", &count]);
     let name = format!("time per connection of {TIMED}");
     progress(&format!("{name}: {MANY_ROUNDS} rounds of two programs"));
     let rounds = by_turns(MANY_ROUNDS, [&ours, &c], |program| {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use rdmacm::Token;
-use rdmacm::addr::{AddrInfo, AddrInfoFlags, Family, Hints, getaddrinfo};
+use rdmacm::addr::{AddrInfoFlags, Family, Hints};
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit};
 
 use crate::endpoint::{Endpoint, poll};
 use crate::failure::Failure;
+use crate::host::find;
 
 const RESOLUTION: Duration = Duration::from_secs(2);
 
@@ -376,12 +377,6 @@ impl<'a> Test<'a> {
         };
         Hints { flags, family, port_space: Some(self.options.port_space), ..Hints::default() }
     }
-}
-
-/// The first of what is found for a node and a service.
-fn find(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Result<AddrInfo, Failure> {
-    let found = getaddrinfo(node, service, Some(hints))?;
-    found.into_iter().next().ok_or_else(|| Failure::because("there is no address"))
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 use std::io::Write;
 
 use clap::Args;
-use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
+use rdmacm::addr::{AddrInfoFlags, Hints};
 use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
 use rdmacm::verbs::QueuePairCaps;
 
 use crate::endpoint::{Endpoint, wait};
 use crate::failure::Failure;
+use crate::host::find;
 
 /// The length of both messages.
 const MESSAGE: [u8; 16] = [0; 16];
@@ -40,7 +41,8 @@ pub(crate) struct ClientOptions {
 
 pub(crate) fn serve(options: &ServerOptions, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     framed("rdma_server", out, |out| {
-        let passive = find(&options.server, &options.port, AddrInfoFlags::PASSIVE)?;
+        let passive =
+            find(Some(&options.server), Some(&options.port), &hints(AddrInfoFlags::PASSIVE))?;
         let listener = CmId::create_ep(&passive, Some(&queue_pair()))?;
         listener.listen(0)?;
         let server = endpoint("rdma_server", listener.get_request()?, out)?;
@@ -59,7 +61,8 @@ pub(crate) fn connect(
     out: &mut (dyn Write + Send),
 ) -> Result<(), Failure> {
     framed("rdma_client", out, |out| {
-        let active = find(&options.server, &options.port, AddrInfoFlags::empty())?;
+        let active =
+            find(Some(&options.server), Some(&options.port), &hints(AddrInfoFlags::empty()))?;
         let id = CmId::create_ep(&active, Some(&queue_pair()))?;
         let client = endpoint("rdma_client", id, out)?;
         client.receive()?;
@@ -84,11 +87,8 @@ fn framed(
     done
 }
 
-/// The first of what is found for a node and a service.
-fn find(node: &str, service: &str, flags: AddrInfoFlags) -> Result<AddrInfo, Failure> {
-    let hints = Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() };
-    let found = getaddrinfo(Some(node), Some(service), Some(&hints))?;
-    found.into_iter().next().ok_or_else(|| Failure::because(format!("{node} has no address")))
+fn hints(flags: AddrInfoFlags) -> Hints {
+    Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() }
 }
 
 fn queue_pair() -> EndpointQueuePair {

@@ -2,6 +2,8 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use rdmacm::addr::{AddrInfo, Hints, getaddrinfo};
+
 use crate::failure::Failure;
 
 /// The first address that `host` has.
@@ -10,6 +12,16 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Failure> {
     let mut addresses =
         (host, port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     addresses.next().ok_or_else(|| failed("it has no address".into()))
+}
+
+/// The first of what is found for a node and a service.
+pub(crate) fn find(
+    node: Option<&str>,
+    service: Option<&str>,
+    hints: &Hints,
+) -> Result<AddrInfo, Failure> {
+    let found = getaddrinfo(node, service, Some(hints))?;
+    found.into_iter().next().ok_or_else(|| Failure::because("there is no address"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! writes to the output it is given, and a variant of `Applet`.
 
 mod cmatose;
+mod cmtime;
 mod datagram;
 mod devinfo;
 mod endpoint;
@@ -39,6 +40,7 @@ struct Tools {
 enum Applet {
     #[command(alias = "ucmatose")]
     Cmatose(cmatose::Options),
+    Cmtime(cmtime::Options),
     Devinfo(devinfo::Options),
     Link(link::Options),
     Mckey(mckey::Options),
@@ -54,6 +56,7 @@ impl Applet {
     fn name(&self) -> &'static str {
         match self {
             Self::Cmatose(_) => "cmatose",
+            Self::Cmtime(_) => "cmtime",
             Self::Devinfo(_) => "devinfo",
             Self::Link(_) => "link",
             Self::Mckey(_) => "mckey",
@@ -67,6 +70,7 @@ impl Applet {
     fn run(&self, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
         match self {
             Self::Cmatose(options) => cmatose::run(options, out),
+            Self::Cmtime(options) => cmtime::run(options, out),
             Self::Devinfo(options) => devinfo::run(options, out),
             Self::Link(options) => link::run(options, out),
             Self::Mckey(options) => mckey::run(options, out),

@@ -14,6 +14,8 @@ use crate::vm::{self, Guest};
 
 /// The package that holds the programs to measure, and the one of them that measures.
 const PACKAGE: &str = "rdmacm-tests";
+/// The package with a tool that measures by itself.
+const TOOLS: &str = "rdmatools";
 const DRIVER: &str = "bench-driver";
 
 /// The C programs, and what counts their system calls.
@@ -28,7 +30,16 @@ pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
     packages::require(&PACKAGES)?;
     progress("building the programs");
     let mut cargo = host::cargo();
-    cargo.args(["build", "--quiet", "--release", "--bins", "--package", PACKAGE]);
+    cargo.args([
+        "build",
+        "--quiet",
+        "--release",
+        "--bins",
+        "--package",
+        PACKAGE,
+        "--package",
+        TOOLS,
+    ]);
     host::run(&mut cargo, "build the programs")?;
     let release = host::build_directory().join("release");
     let linked_statically = host::build_static(PACKAGE, "release")?;

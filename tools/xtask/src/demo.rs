@@ -20,7 +20,7 @@ const PINGS: u32 = 5;
 pub(crate) fn run() -> Result<ExitCode> {
     packages::require(&vm::PACKAGES)?;
     let image = Kernel::V6_12.image()?;
-    let files = vm::module_files(Kernel::V6_12, &[Device::Rxe], &[])?;
+    let files = vm::module_files(Kernel::V6_12, &[Device::Rxe], &vm::UVERBS_FIRST)?;
     let init = initramfs::build_init()?;
     let size = fs::metadata(&init).with_context(|| format!("measure {}", init.display()))?.len();
     let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work: Work::Demo(PINGS) };
@@ -33,10 +33,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     ));
     let started = Instant::now();
     let machine = Machine {
-        vmlinuz: &image.vmlinuz,
-        initramfs: &initramfs,
+        vmlinuz: image.vmlinuz,
+        initramfs,
         memory_mb: 512,
         host_root: false,
+        wires: None,
         limit: Duration::from_secs(120),
     };
     let mut kernel = String::new();

@@ -49,9 +49,9 @@ fn result(line: &str) -> Option<Counts> {
     Some(Counts { passed: count("passed")?, failed: count("failed")? })
 }
 
-/// How many tests `--list --format terse` names.
-pub(crate) fn listed(list: &str) -> u64 {
-    list.lines().filter(|line| line.ends_with(": test")).map(|_| 1).sum()
+/// The tests that `--list --format terse` names.
+pub(crate) fn listed(list: &str) -> Vec<String> {
+    list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
 /// A test program that cargo has built.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn benchmarks_are_not_tests() {
-        assert_eq!(listed("a::b: test\nc: test\nd: bench\n\n"), 2);
+        assert_eq!(listed("a::b: test\nc: test\nd: bench\n\n"), ["a::b", "c"]);
     }
 
     #[test]

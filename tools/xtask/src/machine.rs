@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +22,9 @@ const POWER_OFF: Duration = Duration::from_secs(20);
 /// How long a guest may take until it is ready.
 const BOOT: Duration = Duration::from_secs(120);
 
+/// How soon a machine that is to run until something is over notices that it is.
+const WATCH: Duration = Duration::from_millis(200);
+
 /// How often a guest is started that does not become ready: QEMU before 8.1 runs into a breakpoint that the kernel had for a
 /// moment in code that it patches (`Oops: int3`), once in many boots.
 const BOOTS: u32 = 3;
@@ -33,14 +36,43 @@ const KERNEL_ARGUMENTS: &str =
 
 /// A machine to start.
 #[derive(Debug)]
-pub(crate) struct Machine<'a> {
-    pub(crate) vmlinuz: &'a Path,
-    pub(crate) initramfs: &'a [u8],
+pub(crate) struct Machine {
+    pub(crate) vmlinuz: PathBuf,
+    pub(crate) initramfs: Vec<u8>,
     pub(crate) memory_mb: u32,
     /// Whether the guest may read this machine's files.
     pub(crate) host_root: bool,
+    /// The wires to another machine.
+    pub(crate) wires: Option<Wires>,
     /// The wall-clock limit for everything from start to report.
     pub(crate) limit: Duration,
+}
+
+/// One end of two wires: network cards `eth0` and `eth1`, whose frames go from socket to socket.
+#[derive(Debug)]
+pub(crate) struct Wires {
+    /// Where the sockets are: they are named from there, since their names must be short.
+    pub(crate) directory: PathBuf,
+    /// Which end: 0 or 1.
+    pub(crate) end: usize,
+}
+
+impl Wires {
+    const COUNT: usize = 2;
+
+    fn arguments(&self) -> Vec<String> {
+        let socket = |end: usize, wire: usize| format!("end{end}.wire{wire}");
+        let (ours, theirs) = (self.end, 1 - self.end);
+        let card = |wire| {
+            let [local, remote] = [socket(ours, wire), socket(theirs, wire)];
+            let wired = format!(
+                "dgram,id=wire{wire},local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
+            );
+            let card = format!("virtio-net-pci,netdev=wire{wire},mac=52:54:00:00:0{ours}:0{wire}");
+            ["-netdev".to_owned(), wired, "-device".to_owned(), card]
+        };
+        (0..Self::COUNT).flat_map(card).collect()
+    }
 }
 
 /// How a machine that did its part ended.
@@ -52,7 +84,7 @@ pub(crate) struct Outcome {
     pub(crate) complaints: Vec<String>,
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Runs the machine to its end and hands each frame but the last to `sink` as it arrives.
     ///
     /// An error is a failure of the test bed: no command's end was reported. The console is then kept and its
@@ -91,17 +123,45 @@ impl Machine<'_> {
             })
     }
 
+    /// Runs the machine until `over`, and starts it again where it ends before; returns what its program wrote to standard
+    /// error and what its kernel complained about.
+    pub(crate) fn run_until(&self, over: &AtomicBool) -> Result<Vec<String>> {
+        let mut said = Vec::new();
+        while !over.load(Ordering::SeqCst) {
+            let directory = Directory::make()?;
+            let qemu = self.start(&directory.path)?;
+            let mut errors = Vec::new();
+            while !over.load(Ordering::SeqCst) {
+                match qemu.next(Instant::now() + WATCH)? {
+                    Some(Ok(Some(Frame::Error(bytes)))) => errors.extend(bytes),
+                    Some(Ok(Some(Frame::Failed(reason)))) => errors.extend(reason.into_bytes()),
+                    None | Some(Ok(Some(_))) => {}
+                    Some(Ok(None) | Err(_)) => break,
+                }
+            }
+            drop(qemu);
+            said.extend(String::from_utf8_lossy(&errors).lines().map(str::to_owned));
+            said.extend(console::complaints(&directory.console()).into_iter().map(str::to_owned));
+            directory.remove()?;
+        }
+        Ok(said)
+    }
+
+    fn start(&self, directory: &Path) -> Result<Qemu> {
+        let initramfs = directory.join(INITRAMFS);
+        fs::write(&initramfs, &self.initramfs)
+            .with_context(|| format!("write {}", initramfs.display()))?;
+        Qemu::start(self, directory, &initramfs)
+    }
+
     fn run_in(
         &self,
         directory: &Path,
         mut sink: impl FnMut(Frame) -> io::Result<()>,
     ) -> Result<Outcome> {
-        let initramfs = directory.join("initramfs");
-        fs::write(&initramfs, self.initramfs)
-            .with_context(|| format!("write {}", initramfs.display()))?;
         let start = Instant::now();
         let mut limit = self.limit.min(BOOT);
-        let mut qemu = Qemu::start(self, directory, &initramfs)?;
+        let mut qemu = self.start(directory)?;
         let (status, taint) = loop {
             match qemu.next(start + limit)? {
                 Some(Ok(Some(Frame::End { status, taint }))) => break (status, taint),
@@ -111,7 +171,8 @@ impl Machine<'_> {
                 Some(Ok(Some(frame))) => {
                     if matches!(frame, Frame::Ready { .. }) {
                         // It is in the guest's memory: a run that is killed leaves only logs behind.
-                        fs::remove_file(&initramfs).context("remove the initramfs")?;
+                        fs::remove_file(directory.join(INITRAMFS))
+                            .context("remove the initramfs")?;
                         limit = self.limit;
                     }
                     sink(frame).context("pass the guest's output on")?;
@@ -138,6 +199,7 @@ impl Machine<'_> {
     }
 }
 
+const INITRAMFS: &str = "initramfs";
 const CONSOLE: &str = "console.log";
 const QEMU_ERRORS: &str = "qemu.log";
 
@@ -148,7 +210,7 @@ struct Qemu {
 }
 
 impl Qemu {
-    fn start(machine: &Machine<'_>, directory: &Path, initramfs: &Path) -> Result<Self> {
+    fn start(machine: &Machine, directory: &Path, initramfs: &Path) -> Result<Self> {
         let errors =
             File::create(directory.join(QEMU_ERRORS)).context("make the emulator's log")?;
         let cores = thread::available_parallelism().map_or(1, usize::from).min(2);
@@ -159,7 +221,7 @@ impl Qemu {
         command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", &cores.to_string()]);
         command.args(["-m", &machine.memory_mb.to_string()]);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-        command.arg("-kernel").arg(machine.vmlinuz).arg("-initrd").arg(initramfs);
+        command.arg("-kernel").arg(&machine.vmlinuz).arg("-initrd").arg(initramfs);
         command.args(["-append", KERNEL_ARGUMENTS]);
         command.arg("-serial").arg(option("file:", &directory.join(CONSOLE)));
         // The report's channel is this process's standard input and output.
@@ -169,6 +231,9 @@ impl Qemu {
             let share = "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap";
             command.args(["-fsdev", share, "-device"]);
             command.arg(format!("virtio-9p-pci,fsdev=root,mount_tag={HOST_ROOT_TAG}"));
+        }
+        if let Some(wires) = &machine.wires {
+            command.args(wires.arguments()).current_dir(&wires.directory);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut process = command.spawn().context("start setpriv and qemu-system-x86_64")?;
@@ -225,12 +290,12 @@ fn read_frames(output: ChildStdout) -> Receiver<io::Result<Option<Frame>>> {
 }
 
 /// The directory of one run.
-struct Directory {
-    path: PathBuf,
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
 }
 
 impl Directory {
-    fn make() -> Result<Self> {
+    pub(crate) fn make() -> Result<Self> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let path = cache::root().join(format!("run/{}-{run}", process::id()));
@@ -245,14 +310,14 @@ impl Directory {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    fn remove(&self) -> Result<()> {
+    pub(crate) fn remove(&self) -> Result<()> {
         fs::remove_dir_all(&self.path).with_context(|| format!("remove {}", self.path.display()))
     }
 
     /// Keeps the logs only; returns the console's path.
     fn keep(&self) -> PathBuf {
         // Where the initramfs cannot be removed, it is only in the way.
-        let _ = fs::remove_file(self.path.join("initramfs"));
+        let _ = fs::remove_file(self.path.join(INITRAMFS));
         self.path.join(CONSOLE)
     }
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod args;
+mod batch;
 mod bench;
 mod cache;
 mod ci;
@@ -15,6 +16,7 @@ mod libtest;
 mod machine;
 mod modules;
 mod packages;
+mod pair;
 mod test;
 mod vm;
 

@@ -1,6 +1,5 @@
 //! `cargo xtask test`: every test of the project, with the test bed that some of them need.
 
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -8,9 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use guest::error::{Context, Error, Result};
-use guest::plan::Device;
-use guest::report::{Frame, Status};
 
+use crate::batch::{self, Batch, Place};
 use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::libtest::{self, Artifact, Counts, Tally};
@@ -21,8 +19,8 @@ use crate::vm::{self, Guest};
 const PACKAGE: &str = "tests";
 const HEADERS: &str = "headers";
 
-/// The program that the peers' tests set against the C ones; `RDMACM_TEST_RDMATOOLS` says where it is.
-const TOOLS: &str = "rdmatools";
+/// The program that the peers' tests set against the C ones.
+pub(crate) const TOOLS: &str = "rdmatools";
 
 /// What the tests run besides the project's own programs: the C peers, the C compiler, tools.
 const PACKAGES: [&str; 9] = [
@@ -45,6 +43,12 @@ pub(crate) struct Selection {
     pub(crate) filter: Option<String>,
     /// The wall-clock limit of one test program in one guest.
     pub(crate) limit: Duration,
+}
+
+impl Selection {
+    fn chooses(&self, test: &str) -> bool {
+        self.filter.as_deref().is_none_or(|filter| test.contains(filter))
+    }
 }
 
 /// What has run so far.
@@ -114,10 +118,49 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         Ok(ready) => ready,
         Err(error) => return tests.stop(&error),
     };
-    on_host(selection, tests);
+    let (mut headers, mut alone, mut pairs) = (None, Vec::new(), Vec::new());
     for artifact in &artifacts {
-        on_bed(selection, &guests, artifact, tests);
+        let all = match listed(artifact) {
+            Ok(all) => all.into_iter().filter(|test| selection.chooses(test)).collect::<Vec<_>>(),
+            Err(error) => {
+                tests.trouble(&format!("{}: {error}", artifact.target));
+                continue;
+            }
+        };
+        if artifact.target == HEADERS {
+            headers = Some((artifact, all)).filter(|(_, tests)| !tests.is_empty());
+            continue;
+        }
+        for guest in &guests {
+            let batch = |place| Batch::new(place, artifact, guest, &all);
+            alone.extend(Place::IN_ONE.into_iter().filter_map(batch));
+            pairs.extend(Batch::new(Place::Pair, artifact, guest, &all));
+        }
     }
+    thread::scope(|scope| {
+        // They wait more than they work: beside everything else they cost no time.
+        let beside = scope.spawn(|| {
+            let run = |batch: &Batch<'_>| {
+                let mut output = Vec::new();
+                let ended = batch.run(|frame| vm::keep(frame, &mut output));
+                (batch.name(), batch.count(), ended, output)
+            };
+            pairs.iter().map(run).collect::<Vec<_>>()
+        });
+        on_host(selection, tests);
+        if let Some((artifact, listed)) = headers {
+            on_headers(artifact, &listed, &guests, tests);
+        }
+        for batch in &alone {
+            progress(&format!("== {}", batch.name()));
+            tests.add_program(&batch.name(), Some(batch.count()), batch.run(vm::pass_on));
+        }
+        for (name, listed, ended, output) in beside.join().expect("running does not panic") {
+            progress(&format!("== {name}"));
+            let shown = io::stdout().write_all(&output).context("show the output");
+            tests.add_program(&name, Some(listed), shown.and(ended));
+        }
+    });
 }
 
 /// Gets everything that the guests and the tests in them need; returns the guests whose kernel could be had.
@@ -167,7 +210,8 @@ fn build() -> Result<Vec<Artifact>> {
     Ok(libtest::integration_tests(&String::from_utf8_lossy(&messages), manifest))
 }
 
-fn directory() -> PathBuf {
+/// The directory of the package, in which its tests run.
+pub(crate) fn directory() -> PathBuf {
     host::workspace().join(PACKAGE)
 }
 
@@ -180,56 +224,36 @@ fn on_host(selection: &Selection, tests: &mut Tests) {
     tests.add_program("host", None, result);
 }
 
-/// Runs the ignored tests of one program where they belong.
-fn on_bed(selection: &Selection, guests: &[Guest], artifact: &Artifact, tests: &mut Tests) {
-    if artifact.target == HEADERS {
-        let arguments = arguments(selection, &Device::ALL);
-        let Some(listed) = tests.listed(artifact, &arguments) else { return };
-        progress("== headers");
-        let result = uapi_headers(guests).and_then(|headers| {
-            let mut program = Command::new(&artifact.program);
-            program.args(arguments).current_dir(directory());
-            counted(program.env("RDMACM_UAPI_HEADERS", headers))
-        });
-        return tests.add_program(HEADERS, Some(listed), result);
-    }
-    for guest in guests {
-        let name = format!("{} on Linux {}", artifact.target, guest.kernel.name());
-        let arguments = arguments(selection, &guest.devices);
-        let Some(listed) = tests.listed(artifact, &arguments) else { continue };
-        progress(&format!("== {name}"));
-        let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
-        tools.push(host::build_directory().join("debug").join(TOOLS));
-        let mut command = vec![OsString::from("env"), tools, OsString::from(&artifact.program)];
-        command.extend(arguments.into_iter().map(OsString::from));
-        tests.add_program(&name, Some(listed), in_guest(guest, &command));
-    }
+/// Runs the tests that compare with the kernels' headers.
+fn on_headers(artifact: &Artifact, listed: &[String], guests: &[Guest], tests: &mut Tests) {
+    progress("== headers");
+    let result = uapi_headers(guests).and_then(|headers| {
+        let mut program = Command::new(&artifact.program);
+        program.args(batch::arguments(listed)).current_dir(directory());
+        counted(program.env("RDMACM_UAPI_HEADERS", headers))
+    });
+    tests.add_program(HEADERS, Some(listed.len()), result);
+}
+
+/// The ignored tests of a program.
+fn listed(artifact: &Artifact) -> Result<Vec<String>> {
+    let mut program = Command::new(&artifact.program);
+    program.args(["--ignored", "--list", "--format", "terse"]).stdin(Stdio::null());
+    let list = host::output(&mut program, "list the tests")?;
+    Ok(libtest::listed(&String::from_utf8_lossy(&list)))
 }
 
 /// How a test program ended: what it counted, and whether it was content.
-struct Ended {
-    counts: Counts,
-    success: bool,
+pub(crate) struct Ended {
+    pub(crate) counts: Counts,
+    pub(crate) success: bool,
     /// What the kernel said against it.
-    complaints: Vec<String>,
+    pub(crate) complaints: Vec<String>,
 }
 
 impl Tests {
-    /// How many tests a program has for these arguments; `None` where it has none, or cannot tell.
-    fn listed(&mut self, artifact: &Artifact, arguments: &[&str]) -> Option<u64> {
-        let mut program = Command::new(&artifact.program);
-        program.args(arguments).args(["--list", "--format", "terse"]).stdin(Stdio::null());
-        match host::output(&mut program, "list the tests") {
-            Ok(list) => Some(libtest::listed(&String::from_utf8_lossy(&list))).filter(|n| *n > 0),
-            Err(error) => {
-                self.trouble(&format!("{}: {error}", artifact.target));
-                None
-            }
-        }
-    }
-
     /// Adds a program's tests. Each way in which it was not what it should have been is a trouble.
-    fn add_program(&mut self, name: &str, listed: Option<u64>, ended: Result<Ended>) {
+    fn add_program(&mut self, name: &str, listed: Option<usize>, ended: Result<Ended>) {
         let Ended { counts, success, complaints } = match ended {
             Ok(ended) => ended,
             Err(error) => return self.trouble(&format!("{name}: {error}")),
@@ -237,7 +261,7 @@ impl Tests {
         self.counts.add(counts);
         let Counts { passed, failed } = counts;
         progress(&format!("{name}: {passed} passed, {failed} failed"));
-        if let Some(listed) = listed.filter(|listed| *listed != passed + failed) {
+        if let Some(listed) = listed.filter(|listed| *listed as u64 != passed + failed) {
             self.trouble(&format!(
                 "{name}: {listed} tests should have run, {} did",
                 passed + failed
@@ -251,17 +275,6 @@ impl Tests {
             self.trouble(&format!("{name}: the kernel complained:\n{}", complaints.join("\n")));
         }
     }
-}
-
-/// What makes a test program run the selected tests, less those that need a device which is not among `devices`: the
-/// device's link type is part of such a test's name.
-fn arguments<'a>(selection: &'a Selection, devices: &[Device]) -> Vec<&'a str> {
-    let mut arguments = vec!["--ignored", "--test-threads=1"];
-    for device in Device::ALL.into_iter().filter(|device| !devices.contains(device)) {
-        arguments.extend(["--skip", device.link_type()]);
-    }
-    arguments.extend(selection.filter.as_deref());
-    arguments
 }
 
 /// `6.1=DIRECTORY:6.12=DIRECTORY`.
@@ -292,24 +305,4 @@ fn counted(command: &mut Command) -> Result<Ended> {
     }
     let success = child.wait().with_context(doing)?.success();
     Ok(Ended { counts: tally.counts(), success, complaints: Vec::new() })
-}
-
-fn in_guest(guest: &Guest, command: &[OsString]) -> Result<Ended> {
-    let mut tally = Tally::default();
-    let outcome = guest.run(&directory(), command, |frame| {
-        if let Frame::Output(bytes) = &frame {
-            tally.feed(bytes);
-        }
-        vm::pass_on(frame)
-    })?;
-    let success = match outcome.status {
-        Status::Exited(code) => code == 0,
-        Status::Signaled(signal) => {
-            return Err(Error::new(format!("signal {signal} killed the program")));
-        }
-        Status::NotStarted(reason) => {
-            return Err(Error::new(format!("the program could not be started: {reason}")));
-        }
-    };
-    Ok(Ended { counts: tally.counts(), success, complaints: outcome.complaints })
 }

@@ -26,16 +26,11 @@ const NOT_STARTED: u8 = 127;
 const HOST_MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
 
 /// What every guest needs.
-const MODULES: [&str; 6] = [
-    "virtio_pci",
-    "virtio_console",
-    "veth",
-    // Kernel clients of a device are removed last in, first out: ib_uverbs must come before rdma_cm, or a
-    // program that holds a context open never hears of the device's removal.
-    "ib_uverbs",
-    "rdma_cm",
-    "rdma_ucm",
-];
+const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "veth"];
+/// What the connection manager needs. Kernel clients of a device are told that it goes last in, first out: with rdma_cm loaded
+/// first, a program that holds a context open hears of it only when it has closed that.
+pub(crate) const UVERBS_FIRST: [&str; 3] = ["ib_uverbs", "rdma_cm", "rdma_ucm"];
+const RDMA_CM_FIRST: [&str; 3] = ["rdma_cm", "ib_uverbs", "rdma_ucm"];
 
 /// What siw, which is built by the test bed, is linked with.
 const SIW_NEEDS: &str = "libcrc32c";
@@ -51,13 +46,21 @@ pub(crate) struct Guest {
     pub(crate) devices: Vec<Device>,
     pub(crate) limit: Duration,
     pub(crate) memory_mb: u32,
+    /// Whether rdma_cm is loaded before ib_uverbs.
+    pub(crate) rdma_cm_first: bool,
 }
 
 impl Guest {
     /// A guest with every device that its kernel has.
     pub(crate) fn new(kernel: Kernel) -> Self {
         let limit = Duration::from_secs(300);
-        Self { kernel, devices: kernel.devices().to_vec(), limit, memory_mb: 2048 }
+        Self {
+            kernel,
+            devices: kernel.devices().to_vec(),
+            limit,
+            memory_mb: 2048,
+            rdma_cm_first: false,
+        }
     }
 
     /// The packages that must be installed.
@@ -85,8 +88,14 @@ impl Guest {
         command: &[OsString],
         sink: impl FnMut(Frame) -> io::Result<()>,
     ) -> Result<Outcome> {
+        self.machine(directory, command)?.run(sink)
+    }
+
+    /// The machine that [`run`](Self::run) starts.
+    pub(crate) fn machine(&self, directory: &Path, command: &[OsString]) -> Result<Machine> {
         let image = self.kernel.image()?;
-        let files = module_files(self.kernel, &self.devices, &HOST_MODULES)?;
+        let manager = if self.rdma_cm_first { RDMA_CM_FIRST } else { UVERBS_FIRST };
+        let files = module_files(self.kernel, &self.devices, &[manager, HOST_MODULES].concat())?;
         let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
         let promises = [
             ("PATH", host::search_path()),
@@ -103,14 +112,14 @@ impl Guest {
             arguments: command.to_vec(),
         });
         let plan = Plan { modules: Vec::new(), devices: self.devices.clone(), work };
-        let machine = Machine {
-            vmlinuz: &image.vmlinuz,
-            initramfs: &initramfs::pack(&initramfs::build_init()?, plan, &files)?,
+        Ok(Machine {
+            vmlinuz: image.vmlinuz,
+            initramfs: initramfs::pack(&initramfs::build_init()?, plan, &files)?,
             memory_mb: self.memory_mb,
             host_root: true,
+            wires: None,
             limit: self.limit,
-        };
-        machine.run(sink)
+        })
     }
 }
 
@@ -145,6 +154,14 @@ pub(crate) fn pass_on(frame: Frame) -> io::Result<()> {
             io::stdout().flush()
         }
         Frame::Error(bytes) => io::stderr().write_all(&bytes),
+        _ => Ok(()),
+    }
+}
+
+/// Keeps what the command prints, to be shown later.
+pub(crate) fn keep(frame: Frame, output: &mut Vec<u8>) -> io::Result<()> {
+    match frame {
+        Frame::Output(bytes) | Frame::Error(bytes) => output.write_all(&bytes),
         _ => Ok(()),
     }
 }

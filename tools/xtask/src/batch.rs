@@ -1,0 +1,169 @@
+//! Tests of one program that run together: in one guest, or in a pair of guests.
+
+use std::ffi::OsString;
+use std::io;
+
+use guest::error::{Error, Result};
+use guest::plan::Device;
+use guest::report::{Frame, Status};
+
+use crate::libtest::{Artifact, Tally};
+use crate::test::{self, Ended};
+use crate::vm::Guest;
+use crate::{host, pair};
+
+/// Where tests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In one guest.
+    Alone,
+    /// In one guest whose kernel tells rdma_cm last that a device goes: tests whose name begins so.
+    RdmaCmFirst,
+    /// In one of two guests that wires join: tests whose name begins so.
+    Pair,
+}
+
+impl Place {
+    pub(crate) const IN_ONE: [Self; 2] = [Self::Alone, Self::RdmaCmFirst];
+}
+
+const RDMA_CM_FIRST: &str = "late_removal::";
+const PAIR: &str = "wire::";
+/// The other guest's part in those tests, which looks like one of them.
+const FAR: &str = "wire::far::serve";
+
+/// Tests to run.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    place: Place,
+    artifact: &'a Artifact,
+    guest: &'a Guest,
+    tests: Vec<String>,
+}
+
+impl<'a> Batch<'a> {
+    /// Those of `tests` that belong to this place and this guest; `None` where there are none.
+    pub(crate) fn new(
+        place: Place,
+        artifact: &'a Artifact,
+        guest: &'a Guest,
+        tests: &[String],
+    ) -> Option<Self> {
+        let belongs = |test: &&String| {
+            place_of(test) == Some(place) && needs(test).all(|d| guest.devices.contains(&d))
+        };
+        let tests: Vec<String> = tests.iter().filter(belongs).cloned().collect();
+        (!tests.is_empty()).then_some(Self { place, artifact, guest, tests })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let (before, after) = match self.place {
+            Place::Alone => ("", ""),
+            Place::RdmaCmFirst => ("", ", rdma_cm loaded first"),
+            Place::Pair => ("two guests with ", ""),
+        };
+        format!("{} on {before}Linux {}{after}", self.artifact.target, self.guest.kernel.name())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.tests.len()
+    }
+
+    /// Runs them, and counts those that the program says it ran.
+    pub(crate) fn run(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
+        let mut tally = Tally::default();
+        let counting = |frame| {
+            if let Frame::Output(bytes) = &frame {
+                tally.feed(bytes);
+            }
+            sink(frame)
+        };
+        let command = self.command(&self.tests);
+        let outcome = match self.place {
+            Place::Alone => self.guest.run(&test::directory(), &command, counting),
+            Place::RdmaCmFirst => {
+                let guest = Guest { rdma_cm_first: true, ..self.guest.clone() };
+                guest.run(&test::directory(), &command, counting)
+            }
+            Place::Pair => {
+                let far = self.command(&[FAR.to_owned()]);
+                pair::run(self.guest, &test::directory(), &command, &far, counting)
+            }
+        }?;
+        let success = match outcome.status {
+            Status::Exited(code) => code == 0,
+            Status::Signaled(signal) => {
+                return Err(Error::new(format!("signal {signal} killed the program")));
+            }
+            Status::NotStarted(reason) => {
+                return Err(Error::new(format!("the program could not be started: {reason}")));
+            }
+        };
+        Ok(Ended { counts: tally.counts(), success, complaints: outcome.complaints })
+    }
+
+    /// The program with `tests`, and where what they run is: `RDMACM_TEST_RDMATOOLS`.
+    fn command(&self, tests: &[String]) -> Vec<OsString> {
+        let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
+        tools.push(host::build_directory().join("debug").join(test::TOOLS));
+        let mut command =
+            vec![OsString::from("env"), tools, OsString::from(&self.artifact.program)];
+        command.extend(arguments(tests).map(OsString::from));
+        command
+    }
+}
+
+/// What makes a program run these ignored tests.
+pub(crate) fn arguments(tests: &[String]) -> impl Iterator<Item = &str> {
+    let options = ["--ignored", "--test-threads=1", "--exact"];
+    options.into_iter().chain(tests.iter().map(String::as_str))
+}
+
+fn place_of(test: &str) -> Option<Place> {
+    match test {
+        FAR => None,
+        test if test.starts_with(PAIR) => Some(Place::Pair),
+        test if test.starts_with(RDMA_CM_FIRST) => Some(Place::RdmaCmFirst),
+        _ => Some(Place::Alone),
+    }
+}
+
+/// The devices that not every kernel has and that a test needs: their link type is part of its name.
+fn needs(test: &str) -> impl Iterator<Item = Device> {
+    [Device::Siw].into_iter().filter(|device| test.contains(device.link_type()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+
+    fn chosen(place: Place, kernel: Kernel) -> Vec<String> {
+        let artifact = Artifact { target: "kernel".to_owned(), program: "/kernel".to_owned() };
+        let tests = [
+            "wire::cut",
+            FAR,
+            "late_removal::waits",
+            "siw::reads",
+            "removal::a_link",
+            "an_address_of_siw",
+        ];
+        let guest = Guest::new(kernel);
+        Batch::new(place, &artifact, &guest, &tests.map(str::to_owned))
+            .map(|batch| batch.tests)
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn each_test_has_its_place() {
+        assert_eq!(chosen(Place::Pair, Kernel::Latest), ["wire::cut"]);
+        assert_eq!(chosen(Place::RdmaCmFirst, Kernel::Latest), ["late_removal::waits"]);
+        let alone = ["siw::reads", "removal::a_link", "an_address_of_siw"];
+        assert_eq!(chosen(Place::Alone, Kernel::V6_12), alone);
+    }
+
+    #[test]
+    fn a_device_that_a_kernel_lacks_is_not_missed() {
+        assert_eq!(chosen(Place::Alone, Kernel::Latest), ["removal::a_link"]);
+    }
+}

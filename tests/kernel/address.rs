@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::process::Command;
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
@@ -12,6 +11,7 @@ use rdmacm::cm::{CmId, EventChannel, EventType, PortSpace};
 use rdmacm::device::Gid;
 
 use crate::bed::{LONG, assert_invalid, channel, device, id, listen, resolve, rxe, rxe_v6, siw};
+use crate::netdev::ip;
 
 /// A network device without RDMA, gone with the value.
 struct Plain(&'static str);
@@ -30,11 +30,6 @@ impl Drop for Plain {
     fn drop(&mut self) {
         ip(&["link", "delete", self.0]);
     }
-}
-
-pub(crate) fn ip(arguments: &[&str]) {
-    let status = Command::new("ip").args(arguments).status().expect("run ip");
-    assert!(status.success(), "ip {arguments:?}");
 }
 
 fn address(text: &str) -> SocketAddr {

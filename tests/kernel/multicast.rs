@@ -14,10 +14,10 @@ use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 use rdmacm::{ErrorKind, Result};
 use rdmacm_tests::wait_until;
 
-use crate::address::ip;
 use crate::bed::{LONG, Side, assert_invalid, channel, device, ids, objects, resolve, rxe};
 use crate::child::in_child;
 use crate::io::{Io, Shape};
+use crate::netdev::ip;
 
 /// A multicast group of its own for each test, as all of them run in one kernel.
 fn group(number: u8) -> SocketAddr {

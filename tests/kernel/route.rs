@@ -6,8 +6,8 @@ use rdmacm::addr::IbAddress;
 use rdmacm::cm::{EventType, PortSpace};
 use rdmacm::device::Gid;
 
-use crate::address::ip;
 use crate::bed::{LONG, channel, id, listen, resolve, rxe, rxe_v6, siw};
+use crate::netdev::ip;
 
 /// The GID that stands for an IP address on RoCE.
 fn gid(ip: IpAddr) -> Gid {

@@ -1,0 +1,35 @@
+//! Network devices under RDMA devices.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::process::Command;
+
+use rdmacm::device::{GidType, PortState};
+use rdmacm_tests::wait_until;
+
+/// Runs a program that must have success.
+#[track_caller]
+pub(crate) fn run(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status().expect(program);
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+#[track_caller]
+pub(crate) fn ip(arguments: &[&str]) {
+    run("ip", arguments);
+}
+
+/// Waits until a connection to or from `address` can use the RoCE device.
+pub(crate) fn wait_until_usable(device: &str, address: IpAddr) {
+    let wanted = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    wait_until("the device can be used", || has_gid(device, wanted));
+}
+
+fn has_gid(device: &str, wanted: Ipv6Addr) -> bool {
+    let port = crate::bed::device(device).port(1).expect("it has a port");
+    let mut gids = port.gids().expect("GIDs");
+    port.state() == Some(PortState::IB_PORT_ACTIVE)
+        && gids.any(|entry| entry.gid == wanted.into() && entry.kind == Some(GidType::RoceV2))
+}

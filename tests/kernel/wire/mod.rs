@@ -1,0 +1,254 @@
+//! Two hosts on one wire, which is cut and plugged in again: the tests run in one guest, [`far`] is in the other.
+
+mod far;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm::device::link;
+use rdmacm::verbs::{QpState, SendFlags, SendOperation, WcStatus};
+use rdmacm_tests::wait_until;
+
+use crate::bed::{Side, channel, id, resolve};
+use crate::io::Shape;
+use crate::netdev::{ip, run, wait_until_usable};
+
+/// The device on the wire.
+const DEVICE: &str = "rxe9";
+/// The addresses of the two ends: on the wire, and on another one that is never cut.
+const WIRE: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
+const CONTROL: [&str; 2] = ["10.10.0.1", "10.10.0.2"];
+/// Where the far end takes connections, and commands.
+const SERVER_PORT: u16 = 7471;
+const CONTROL_PORT: u16 = 7000;
+
+/// Makes this guest the end `end` of both wires.
+fn plug_in(end: usize) {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        run("modprobe", &["virtio_net"]);
+        for (netdev, addresses) in [("eth0", WIRE), ("eth1", CONTROL)] {
+            let path = format!("/sys/class/net/{netdev}");
+            wait_until("there is a wire", || Path::new(&path).exists());
+            ip(&["address", "add", &format!("{}/24", addresses[end]), "dev", netdev]);
+            ip(&["link", "set", netdev, "up"]);
+        }
+        link::add(DEVICE, link::LinkKind::Rxe, "eth0").expect("add the link");
+        wait_until_usable(DEVICE, WIRE[end].parse().expect("an address"));
+    });
+}
+
+fn socket(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port)
+}
+
+/// The far guest's program.
+struct Far(BufReader<TcpStream>);
+
+impl Far {
+    /// Waits until the far guest has started, and plugs the wire in.
+    fn find() -> Self {
+        plug_in(0);
+        let address = socket(CONTROL[1], CONTROL_PORT);
+        let deadline = Instant::now() + Duration::from_secs(180);
+        let stream = loop {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < deadline, "no far guest: {error}"),
+            }
+        };
+        let mut far = Self(BufReader::new(stream));
+        far.plug();
+        far
+    }
+
+    fn say(&mut self, command: &str) {
+        writeln!(self.0.get_mut(), "{command}").expect("tell the far guest");
+    }
+
+    fn ask(&mut self, command: &str) {
+        self.say(command);
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).expect("hear the far guest");
+        assert_eq!(answer, "done\n");
+    }
+
+    /// From now on nothing that is sent arrives.
+    fn cut(&mut self) {
+        self.ask("cut");
+    }
+
+    fn plug(&mut self) {
+        self.ask("plug");
+    }
+
+    /// The far guest is gone without a word, and starts anew.
+    fn die(mut self) {
+        self.say("die");
+    }
+}
+
+/// A connection to the far guest, and a part of its memory.
+struct Talk {
+    side: Side,
+    channel: EventChannel,
+    theirs: u64,
+    rkey: u32,
+}
+
+/// The parts of our memory that go there and come back.
+const OUT: std::ops::Range<usize> = 0..1024;
+const BACK: std::ops::Range<usize> = 2048..3072;
+
+impl Talk {
+    fn begin() -> Self {
+        let channel = channel();
+        let id = resolve(&channel, socket(WIRE[1], SERVER_PORT));
+        let side = Side::new(id, Shape::default());
+        // With the most, 7, rxe tries for ever.
+        let param = ConnParam { retry_count: 2, ..ConnParam::default() };
+        side.id.connect(&param).expect("connect");
+        let event = channel.expect_event(EventType::Established).expect("connected");
+        let data = event.private_data();
+        let theirs = u64::from_be_bytes(data[..8].try_into().expect("eight bytes"));
+        let rkey = u32::from_be_bytes(data[8..12].try_into().expect("four bytes"));
+        drop(event);
+        Self { side, channel, theirs, rkey }
+    }
+
+    fn write(&self) {
+        let write = SendOperation::Write { remote_addr: self.theirs, rkey: self.rkey };
+        self.side.io.post(1, write, OUT, SendFlags::SIGNALED).expect("post a write");
+    }
+
+    /// Moves bytes there and back.
+    fn goes_on(&mut self, round: u32) {
+        let bytes: Vec<u8> = round.to_le_bytes().into_iter().cycle().take(OUT.len()).collect();
+        self.side.io.fill(OUT.start, &bytes);
+        self.write();
+        let read = SendOperation::Read { remote_addr: self.theirs, rkey: self.rkey };
+        self.side.io.post(2, read, BACK, SendFlags::SIGNALED).expect("post a read");
+        self.side.io.done(1);
+        self.side.io.done(2);
+        assert_eq!(self.side.io.bytes(BACK), bytes);
+    }
+
+    /// Ends a connection whose other end does not answer.
+    fn ends_alone(self) {
+        let Self { side, channel, .. } = self;
+        side.id.disconnect().expect("disconnect");
+        let event = channel.get_event().expect("an event");
+        assert_eq!(event.event_type(), EventType::Disconnected);
+        drop(event);
+        side.id.destroy().expect("destroy");
+    }
+
+    fn ends(self) {
+        self.side.id.disconnect().expect("disconnect");
+        self.channel.expect_event(EventType::Disconnected).expect("disconnected");
+        self.side.id.destroy().expect("destroy");
+    }
+
+    /// That nothing was heard.
+    fn is_silent(&self) {
+        self.channel.set_nonblocking(true).expect("do not block");
+        let error = self.channel.get_event().expect_err("nothing");
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error:?}");
+        self.channel.set_nonblocking(false).expect("block again");
+        assert_eq!(self.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
+    }
+}
+
+/// What is posted when nothing arrives any more, and what is posted after it.
+fn fails(talk: &Talk) {
+    talk.write();
+    talk.write();
+    let status = [talk.side.io.next(), talk.side.io.next()].map(|done| done.status());
+    assert_eq!(status, [WcStatus::IB_WC_RETRY_EXC_ERR, WcStatus::IB_WC_WR_FLUSH_ERR]);
+    assert_eq!(talk.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
+}
+
+/// Asks for a connection with somebody who does not answer.
+fn is_unreachable(id: CmId, channel: &EventChannel) {
+    let side = Side::new(id, Shape::default());
+    side.id.connect(&ConnParam::default()).expect("connect");
+    let error = channel.expect_event(EventType::Established).expect_err("nobody answers");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable(status) if *status == -libc::ETIMEDOUT));
+    assert_eq!(error.errno(), libc::EHOSTUNREACH);
+    side.id.destroy().expect("destroy");
+}
+
+/// Asks for the way to an address that nobody has: the question has a deadline.
+fn is_not_resolved() {
+    let channel = channel();
+    let id = id(&channel);
+    let nobody = socket("10.9.0.77", SERVER_PORT);
+    id.resolve_addr(None, nobody, Duration::from_secs(1)).expect("ask");
+    let error = channel.expect_event(EventType::AddrResolved).expect_err("nobody answers");
+    assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error:?}");
+    id.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
+    let mut far = Far::find();
+    let (mut idle, mut busy) = (Talk::begin(), Talk::begin());
+    idle.goes_on(1);
+    busy.goes_on(2);
+    let asks = channel();
+    let asker = resolve(&asks, socket(WIRE[1], SERVER_PORT));
+    far.cut();
+    thread::scope(|scope| {
+        // Each takes its time, so all of them take it together.
+        scope.spawn(|| is_unreachable(asker, &asks));
+        scope.spawn(is_not_resolved);
+        scope.spawn(|| {
+            fails(&busy);
+            busy.ends_alone();
+        });
+    });
+    idle.is_silent();
+    far.plug();
+    idle.goes_on(3);
+    idle.ends();
+    let mut again = Talk::begin();
+    again.goes_on(4);
+    again.ends();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_host_that_is_gone_mid_transfer_can_be_left_and_found_again() {
+    let far = Far::find();
+    let talk = Talk::begin();
+    let rounds = AtomicU32::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                talk.write();
+                let done = talk.side.io.next();
+                if done.status() != WcStatus::IB_WC_SUCCESS {
+                    assert_eq!(done.status(), WcStatus::IB_WC_RETRY_EXC_ERR);
+                    return;
+                }
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        wait_until("it transfers", || rounds.load(Ordering::SeqCst) > 10);
+        far.die();
+    });
+    talk.ends_alone();
+    let far = Far::find();
+    let mut again = Talk::begin();
+    again.goes_on(1);
+    again.ends();
+    drop(far);
+}

@@ -13,6 +13,7 @@ mod environment;
 mod external;
 mod fault;
 mod io;
+mod late_removal;
 mod leak;
 mod lifetime;
 mod migrate;

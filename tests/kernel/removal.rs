@@ -1,51 +1,40 @@
 //! A device that goes while it is in use.
 
 use std::net::SocketAddr;
-use std::process::Command;
 use std::thread;
 
 use rdmacm::cm::{ConnParam, EventType};
-use rdmacm::device::{self, GidType, PortState, link};
+use rdmacm::device::{self, link};
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{Connection, LONG, channel, id, listen, resolve};
 use crate::io::Shape;
+use crate::netdev::{ip, run, wait_until_usable};
 
 /// A device of the test's own, over a network device of its own.
-struct Own {
-    name: &'static str,
+pub(crate) struct Own {
+    pub(crate) name: &'static str,
     netdev: &'static str,
-    address: SocketAddr,
-}
-
-fn ip(arguments: &[&str]) {
-    let status = Command::new("ip").args(arguments).status().expect("run ip");
-    assert!(status.success(), "ip {arguments:?}");
+    pub(crate) address: SocketAddr,
 }
 
 impl Own {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let own =
             Self { name: "rxe7", netdev: "own0", address: "10.6.0.1:0".parse().expect("one") };
         ip(&["link", "add", own.netdev, "type", "dummy"]);
         ip(&["address", "add", "10.6.0.1/24", "dev", own.netdev]);
         ip(&["link", "set", own.netdev, "up"]);
-        link::add(own.name, link::LinkKind::Rxe, own.netdev).expect("add the link");
-        while !own.is_ready() {
-            thread::yield_now();
-        }
+        own.add_link();
         own
     }
 
-    fn is_ready(&self) -> bool {
-        let port = crate::bed::device(self.name).port(1).expect("it has a port");
-        let mut gids = port.gids().expect("GIDs");
-        let wanted = "::ffff:10.6.0.1".parse::<std::net::Ipv6Addr>().expect("an address");
-        port.state() == Some(PortState::IB_PORT_ACTIVE)
-            && gids.any(|entry| entry.gid == wanted.into() && entry.kind == Some(GidType::RoceV2))
+    fn add_link(&self) {
+        link::add(self.name, link::LinkKind::Rxe, self.netdev).expect("add the link");
+        wait_until_usable(self.name, self.address.ip());
     }
 
-    fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         device::list().expect("list").iter().any(|device| device.name() == self.name)
     }
 }
@@ -140,6 +129,9 @@ fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
         deleter.join().expect("the deleter lives").expect("delete the link");
     });
     assert!(!own.exists());
+    // The process goes on with what comes in its place.
+    own.add_link();
+    Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
 }
 
 #[test]
@@ -170,4 +162,66 @@ fn links_that_cannot_be_are_refused() {
     let names = |port: &device::Port| port.device_name().to_owned();
     let listed: Vec<_> = link::list().expect("list").iter().map(names).collect();
     assert!(listed.contains(&own.name.to_owned()), "{listed:?}");
+}
+
+/// The address of the bond's own device, and of nobody else.
+const BOND: &str = "10.7.0.1:0";
+
+/// A device over a bond whose hardware address is that of the active one of its two network devices.
+struct Bond;
+
+impl Bond {
+    fn new() -> Self {
+        run("modprobe", &["bonding", "max_bonds=0"]);
+        let mode = ["mode", "active-backup", "fail_over_mac", "active", "miimon", "20"];
+        ip(&[&["link", "add", "bond7", "type", "bond"], &mode[..]].concat());
+        for slave in ["slave0", "slave1"] {
+            ip(&["link", "add", slave, "type", "dummy"]);
+            ip(&["link", "set", slave, "master", "bond7"]);
+        }
+        ip(&["address", "add", "10.7.0.1/24", "dev", "bond7"]);
+        ip(&["link", "set", "bond7", "up"]);
+        link::add("rxe8", link::LinkKind::Rxe, "bond7").expect("add the link");
+        wait_until_usable("rxe8", Self::address().ip());
+        Self
+    }
+
+    fn address() -> SocketAddr {
+        BOND.parse().expect("an address")
+    }
+}
+
+impl Drop for Bond {
+    fn drop(&mut self) {
+        for netdev in ["bond7", "slave0", "slave1"] {
+            ip(&["link", "delete", netdev]);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_id_hears_that_its_hardware_address_is_another() {
+    let _bond = Bond::new();
+    let channel = channel();
+    let bound = id(&channel);
+    bound.bind(Bond::address()).expect("bind");
+    let (listener, _) = listen(&channel, Bond::address());
+    ip(&["link", "set", "slave0", "down"]);
+    let mut told = [(); 2].map(|()| {
+        let event = channel.get_event().expect("an event");
+        assert_eq!((event.event_type(), event.status()), (EventType::AddrChange, 0));
+        event.token()
+    });
+    told.sort_unstable();
+    let mut ids = [bound.token(), listener.token()];
+    ids.sort_unstable();
+    assert_eq!(told, ids);
+    // The id is as good as before.
+    let server = listener.local_addr().expect("query").expect("it is bound");
+    let client = resolve(&channel, server);
+    assert_eq!(client.peer_addr().expect("query"), Some(server));
+    for id in [bound, listener, client] {
+        id.destroy().expect("destroy");
+    }
 }

@@ -53,11 +53,11 @@ fn socket(address: &str, port: u16) -> SocketAddr {
 struct Far(BufReader<TcpStream>);
 
 impl Far {
-    /// Waits until the far guest has started, and plugs the wire in.
+    /// Waits until the far guest has started, which may take it some attempts, and plugs the wire in.
     fn find() -> Self {
         plug_in(0);
         let address = socket(CONTROL[1], CONTROL_PORT);
-        let deadline = Instant::now() + Duration::from_secs(180);
+        let deadline = Instant::now() + Duration::from_secs(240);
         let stream = loop {
             match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
                 Ok(stream) => break stream,

@@ -19,14 +19,14 @@ use crate::{cache, console, host};
 /// How long a guest that has reported may take to switch itself off.
 const POWER_OFF: Duration = Duration::from_secs(20);
 
-/// How long a guest may take until it is ready.
-const BOOT: Duration = Duration::from_secs(120);
+/// How long a guest may take until it is ready: some ten times what it takes on a machine that does nothing else.
+const BOOT: Duration = Duration::from_secs(60);
 
 /// How soon a machine that is to run until something is over notices that it is.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// How often a guest is started that does not become ready: QEMU before 8.1 runs into a breakpoint that the kernel had for a
-/// moment in code that it patches (`Oops: int3`), once in many boots.
+/// How often a guest is started that does not become ready: QEMU before 8.1, once in many boots, runs into a breakpoint that
+/// the kernel had for a moment in code that it patches (`Oops: int3`), or never gets past such code.
 const BOOTS: u32 = 3;
 
 /// What a kernel gets told. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a
@@ -130,9 +130,11 @@ impl Machine {
         while !over.load(Ordering::SeqCst) {
             let directory = Directory::make()?;
             let qemu = self.start(&directory.path)?;
-            let mut errors = Vec::new();
-            while !over.load(Ordering::SeqCst) {
+            let start = Instant::now();
+            let (mut ready, mut errors) = (false, Vec::new());
+            while !over.load(Ordering::SeqCst) && (ready || start.elapsed() < BOOT) {
                 match qemu.next(Instant::now() + WATCH)? {
+                    Some(Ok(Some(Frame::Ready { .. }))) => ready = true,
                     Some(Ok(Some(Frame::Error(bytes)))) => errors.extend(bytes),
                     Some(Ok(Some(Frame::Failed(reason)))) => errors.extend(reason.into_bytes()),
                     None | Some(Ok(Some(_))) => {}
@@ -141,7 +143,11 @@ impl Machine {
             }
             drop(qemu);
             said.extend(String::from_utf8_lossy(&errors).lines().map(str::to_owned));
-            said.extend(console::complaints(&directory.console()).into_iter().map(str::to_owned));
+            // What went wrong while it booted is the emulator's: see `BOOTS`.
+            if ready {
+                let console = directory.console();
+                said.extend(console::complaints(&console).into_iter().map(str::to_owned));
+            }
             directory.remove()?;
         }
         Ok(said)

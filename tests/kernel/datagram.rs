@@ -284,7 +284,7 @@ fn datagrams_have_no_connection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn iwarp_has_no_datagrams() {
+fn siw_has_no_datagrams() {
     let channel = channel();
     let client = id(&channel);
     resolve(&channel, &client, siw(7199));

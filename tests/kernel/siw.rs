@@ -4,12 +4,14 @@
 //! ends the connection. And a write that completed has been sent, but is there for certain only with the message behind it.
 
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::device::Resources;
 use rdmacm::verbs::{
-    Completion, CompletionQueue, QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
-    SendOperation, WcOpcode, WcStatus,
+    Completion, CompletionChannel, CompletionQueue, QpState, QueuePair, QueuePairCaps,
+    QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 use rdmacm::{Error, ErrorKind};
 
@@ -349,6 +351,12 @@ fn what_is_posted_comes_back_when_the_connection_ends() {
     client_channel.expect_event(EventType::Disconnected).expect("the client hears");
 }
 
+/// How many of the one channel have something to be read, now or before long.
+fn readable(channel: &CompletionChannel) -> i32 {
+    let timeout = PollTimeout::from(10_000_u16);
+    poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout).expect("poll")
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn who_sleeps_hears_of_what_the_kernel_does_not_flush() {
@@ -370,6 +378,8 @@ fn who_sleeps_hears_of_what_the_kernel_does_not_flush() {
     } {}
     server.id.disconnect().expect("disconnect");
     for wr_id in 2..5 {
+        // Not by a read, which would wait for ever.
+        assert_eq!(readable(events), 1, "nobody was woken");
         assert_eq!(events.get_event().expect("an event").token(), cq.token());
         assert_eq!(flushed(server.io.polled().expect("it is there")), wr_id);
         assert!(server.io.polled().is_none());

@@ -1,6 +1,6 @@
 //! Measures what a connection costs with this library and with the C one, in the machine that it
-//! runs in: `bench-driver DIRECTORY STATIC_DIRECTORY`, with the directories of our programs, linked
-//! dynamically and statically.
+//! runs in: `bench-driver DIRECTORY STATIC_DIRECTORY DEVICE ADDRESS`, with the directories of our
+//! programs, linked dynamically and statically, and an address of the device.
 //!
 //! Each program of ours does what a C program does, step by step, and talks to the same C server.
 //! What varies is measured in rounds, in which ours and the C program run by turns.
@@ -13,7 +13,7 @@ mod trace;
 use std::env;
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rdmacm::device::{self, Device};
 
@@ -22,8 +22,6 @@ use crate::run::Program;
 use crate::table::{Row, Table};
 use crate::trace::Counts;
 
-const DEVICE: &str = "rxe0";
-const ADDRESS: &str = "10.0.0.1";
 const PORT: &str = "7471";
 
 /// How often a trace is taken, of which the median counts.
@@ -41,95 +39,109 @@ const COUNTED: u32 = 50;
 const TIMED: u32 = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: bench-driver directory static_directory";
-    let mut arguments = env::args_os().skip(1).map(PathBuf::from);
-    let linked_dynamically = arguments.next().ok_or(usage)?;
-    let linked_statically = arguments.next().ok_or(usage)?;
-    let devices = device::list()?;
-    let device = devices.iter().find(|device| device.name() == DEVICE);
-    let device = device.ok_or_else(|| format!("there is no device {DEVICE}"))?;
+    let arguments: Vec<_> = env::args_os().skip(1).collect();
+    let [linked_dynamically, linked_statically, name, address] = &arguments[..] else {
+        return Err("usage: bench-driver directory static_directory device address".into());
+    };
+    let directories = [linked_dynamically, linked_statically].map(Path::new);
+    let name = name.to_str().ok_or("the device's name is not text")?;
+    let address = address.to_str().ok_or("the address is not text")?;
+    let found = device::list()?.into_iter().find(|device| device.name() == name);
+    let device = found.ok_or_else(|| format!("there is no device {name}"))?;
+    let bench = Bench { device, address };
 
-    let mut rows = client(device, [&linked_dynamically, &linked_statically])?;
-    rows.push(commands(device, &linked_dynamically)?);
-    rows.extend(connections(device, &linked_dynamically)?);
+    let mut rows = bench.client(directories)?;
+    rows.push(bench.commands(directories[0])?);
+    rows.extend(bench.connections(directories[0])?);
     Ok(write!(io::stdout(), "{}", Table(&rows))?)
 }
 
-/// One run of a client that connects, sends a message and receives one: ours as cargo links it and
-/// linked statically.
-fn client(device: &Device, directories: [&Path; 2]) -> Result<Vec<Row>, Box<dyn Error>> {
-    let [ours, ours_static] =
-        directories.map(|path| ours(path, "bench-rdma-client").args([ADDRESS, PORT]));
-    let c = Program::new("rdma_client").args(["-s", ADDRESS, "-p", PORT]);
-    let server = Program::new("rdma_server").args(["-s", ADDRESS, "-p", PORT]);
-    let programs = [&ours, &ours_static, &c];
-    let names = |name: &str| [name.to_owned(), format!("{name}, linked statically")];
+/// Where it is measured.
+struct Bench<'a> {
+    device: Device,
+    address: &'a str,
+}
 
-    progress("system calls of a client run");
-    let traces = programs.map(|program| median_trace(|| traced(device, &server, program)));
-    let [ours, ours_static, c] = traces;
-    let (ours, c) = ([ours?, ours_static?], c?);
-    let calls = |name: &str, of: fn(Counts) -> u32| {
-        let rows = names(name).into_iter().zip(ours);
-        rows.map(move |(name, ours)| Row::exact(name, "", of(ours).into(), of(c).into()))
-    };
-    let all = calls("system calls of a client run", |calls| calls.all);
-    let mut rows: Vec<Row> = all.map(|row| row.goal(0.25)).collect();
-    rows.extend(calls("system calls after opening rdma_cm", |calls| calls.after_open));
+impl Bench<'_> {
+    /// One run of a client that connects, sends a message and receives one: ours as cargo links it and
+    /// linked statically.
+    fn client(&self, directories: [&Path; 2]) -> Result<Vec<Row>, Box<dyn Error>> {
+        let [ours, ours_static] =
+            directories.map(|path| ours(path, "bench-rdma-client").args([self.address, PORT]));
+        let c = Program::new("rdma_client").args(["-s", self.address, "-p", PORT]);
+        let server = Program::new("rdma_server").args(["-s", self.address, "-p", PORT]);
+        let programs = [&ours, &ours_static, &c];
+        let names = |name: &str| [name.to_owned(), format!("{name}, linked statically")];
 
-    for (name, unit, count, measure) in [
-        ("time of a client run", "ms", CLIENT_ROUNDS, run::milliseconds as Measure),
-        ("peak memory of a client run", "kB", MEMORY_ROUNDS, run::peak_kilobytes),
-    ] {
-        progress(&format!("{name}: {count} rounds of three programs"));
-        let rounds =
-            by_turns(count, programs, |program| served(device, &server, || measure(program)))?;
-        for (place, name) in names(name).into_iter().enumerate() {
-            let pairs = rounds.iter().map(|round| [round[place], round[2]]);
-            rows.push(Row::of_pairs(name, unit, pairs));
+        progress("system calls of a client run");
+        let traces =
+            programs.map(|program| median_trace(|| traced(&self.device, &server, program)));
+        let [ours, ours_static, c] = traces;
+        let (ours, c) = ([ours?, ours_static?], c?);
+        let calls = |name: &str, of: fn(Counts) -> u32| {
+            let rows = names(name).into_iter().zip(ours);
+            rows.map(move |(name, ours)| Row::exact(name, "", of(ours).into(), of(c).into()))
+        };
+        let all = calls("system calls of a client run", |calls| calls.all);
+        let mut rows: Vec<Row> = all.map(|row| row.goal(0.25)).collect();
+        rows.extend(calls("system calls after opening rdma_cm", |calls| calls.after_open));
+
+        for (name, unit, count, measure) in [
+            ("time of a client run", "ms", CLIENT_ROUNDS, run::milliseconds as Measure),
+            ("peak memory of a client run", "kB", MEMORY_ROUNDS, run::peak_kilobytes),
+        ] {
+            progress(&format!("{name}: {count} rounds of three programs"));
+            let rounds = by_turns(count, programs, |program| {
+                served(&self.device, &server, || measure(program))
+            })?;
+            for (place, name) in names(name).into_iter().enumerate() {
+                let pairs = rounds.iter().map(|round| [round[place], round[2]]);
+                rows.push(Row::of_pairs(name, unit, pairs));
+            }
         }
+        Ok(rows)
     }
-    Ok(rows)
-}
 
-/// The commands that a connection takes.
-fn commands(device: &Device, directory: &Path) -> Result<Row, Box<dyn Error>> {
-    let count = COUNTED.to_string();
-    let options = ["-p", PORT, "-c", &count, "-C", "0"];
-    let c = Program::new("ucmatose").args(["-s", ADDRESS]).args(options);
-    let server = Program::new("ucmatose").args(["-b", ADDRESS]).args(options);
-    let ours = ours(directory, "bench-ucmatose").args([ADDRESS, PORT, &count]);
-    let name = format!("commands per connection of {COUNTED}");
-    progress(&name);
-    let traces = [&ours, &c].map(|program| median_trace(|| traced(device, &server, program)));
-    let [ours, c] = traces;
-    let each = |calls: Counts| f64::from(calls.commands) / f64::from(COUNTED);
-    Ok(Row::exact(name, "", each(ours?), each(c?)).goal(1.0))
-}
-
-/// The time that each step takes with many connections at once, and all steps together.
-fn connections(device: &Device, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let count = TIMED.to_string();
-    let c = Program::new("cmtime").args(["-s", ADDRESS, "-p", PORT, "-c", &count]);
-    let server = Program::new("cmtime").args(["-b", ADDRESS, "-p", PORT]);
-    let ours =
-        ours(directory, "rdmatools").args(["cmtime", "-s", ADDRESS, "-p", PORT, "-c", &count]);
-    let name = format!("time per connection of {TIMED}");
-    progress(&format!("{name}: {MANY_ROUNDS} rounds of two programs"));
-    let rounds = by_turns(MANY_ROUNDS, [&ours, &c], |program| {
-        // One for each run: it makes every queue pair on the queues of its first connection, which
-        // go with that one. It does not end by itself.
-        let _server = Peer::start(device, &server)?;
-        steps(&run::output(program)?)
-    })?;
-    let pairs = |of: fn(&Steps) -> f64| rounds.iter().map(move |[ours, c]| [of(ours), of(c)]);
-    let total = pairs(|steps| steps.iter().sum());
-    let mut rows = vec![Row::of_pairs(name, "us", total).goal(1.0)];
-    for (place, name) in STEPS.iter().enumerate() {
-        let pairs = rounds.iter().map(|[ours, c]| [ours[place], c[place]]);
-        rows.push(Row::of_pairs(format!("  {name}"), "us", pairs));
+    /// The commands that a connection takes.
+    fn commands(&self, directory: &Path) -> Result<Row, Box<dyn Error>> {
+        let count = COUNTED.to_string();
+        let options = ["-p", PORT, "-c", &count, "-C", "0"];
+        let c = Program::new("ucmatose").args(["-s", self.address]).args(options);
+        let server = Program::new("ucmatose").args(["-b", self.address]).args(options);
+        let ours = ours(directory, "bench-ucmatose").args([self.address, PORT, &count]);
+        let name = format!("commands per connection of {COUNTED}");
+        progress(&name);
+        let traces =
+            [&ours, &c].map(|program| median_trace(|| traced(&self.device, &server, program)));
+        let [ours, c] = traces;
+        let each = |calls: Counts| f64::from(calls.commands) / f64::from(COUNTED);
+        Ok(Row::exact(name, "", each(ours?), each(c?)).goal(1.0))
     }
-    Ok(rows)
+
+    /// The time that each step takes with many connections at once, and all steps together.
+    fn connections(&self, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+        let count = TIMED.to_string();
+        let c = Program::new("cmtime").args(["-s", self.address, "-p", PORT, "-c", &count]);
+        let server = Program::new("cmtime").args(["-b", self.address, "-p", PORT]);
+        let options = ["cmtime", "-s", self.address, "-p", PORT, "-c", &count];
+        let ours = ours(directory, "rdmatools").args(options);
+        let name = format!("time per connection of {TIMED}");
+        progress(&format!("{name}: {MANY_ROUNDS} rounds of two programs"));
+        let rounds = by_turns(MANY_ROUNDS, [&ours, &c], |program| {
+            // One for each run: it makes every queue pair on the queues of its first connection, which
+            // go with that one. It does not end by itself.
+            let _server = Peer::start(&self.device, &server)?;
+            steps(&run::output(program)?)
+        })?;
+        let pairs = |of: fn(&Steps) -> f64| rounds.iter().map(move |[ours, c]| [of(ours), of(c)]);
+        let total = pairs(|steps| steps.iter().sum());
+        let mut rows = vec![Row::of_pairs(name, "us", total).goal(1.0)];
+        for (place, name) in STEPS.iter().enumerate() {
+            let pairs = rounds.iter().map(|[ours, c]| [ours[place], c[place]]);
+            rows.push(Row::of_pairs(format!("  {name}"), "us", pairs));
+        }
+        Ok(rows)
+    }
 }
 
 fn ours(directory: &Path, name: &str) -> Program {

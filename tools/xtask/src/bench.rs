@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what a connection costs, with this library and with the C one.
+//! `cargo xtask bench`: what a connection costs, with this library and with the C one, on each device.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ const PACKAGES: [&str; 3] = ["ibverbs-providers", "rdmacm-utils", "strace"];
 /// Many connections, one after the other, in a machine that others may load.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// Measures connections in a guest of each kernel. Success says that everything was measured,
+/// Measures connections in a guest of each kernel, on each device. Success says that everything was measured,
 /// whatever the numbers are.
 pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
     packages::require(&PACKAGES)?;
@@ -45,11 +45,18 @@ pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
     let linked_statically = host::build_static(PACKAGE, "release")?;
     let command = [release.join(DRIVER), release, linked_statically].map(OsString::from);
     for kernel in kernels {
-        progress(&format!("== Linux {}", kernel.name()));
-        let guest = Guest { devices: vec![Device::Rxe], limit: LIMIT, ..Guest::new(*kernel) };
-        let status = vm::run(&guest, &command)?;
-        if status != ExitCode::SUCCESS {
-            return Ok(status);
+        for device in kernel.devices() {
+            let address = match device {
+                Device::Rxe => "10.0.0.1",
+                Device::Siw => "10.0.0.2",
+            };
+            progress(&format!("== Linux {}, {}", kernel.name(), device.name()));
+            let guest = Guest { devices: vec![*device], limit: LIMIT, ..Guest::new(*kernel) };
+            let command = [&command[..], &[device.name(), address].map(OsString::from)].concat();
+            let status = vm::run(&guest, &command)?;
+            if status != ExitCode::SUCCESS {
+                return Ok(status);
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

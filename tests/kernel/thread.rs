@@ -1,6 +1,8 @@
 //! What may go from thread to thread, said to the compiler.
 
-use rdmacm::cm::{CmId, ConnParam, DatagramParam, Event, EventChannel, EventData, Rejection};
+use rdmacm::cm::{
+    CmId, ConnParam, DatagramParam, EndpointQueuePair, Event, EventChannel, EventData, Rejection,
+};
 use rdmacm::device::{Chardev, Device, Port, Resources};
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionEvent, CompletionQueue, Context, MemoryRegion,
@@ -15,6 +17,7 @@ const _: () = {
     shared::<EventChannel>();
     shared::<CmId>();
     shared::<Event>();
+    shared::<EndpointQueuePair>();
     shared::<(EventData, ConnParam, DatagramParam, Rejection)>();
     shared::<(Context, ProtectionDomain, MemoryRegion, QueuePair)>();
     shared::<(CompletionQueue, CompletionChannel, CompletionEvent, Completion)>();

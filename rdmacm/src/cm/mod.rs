@@ -15,6 +15,10 @@
 //! Ids for datagrams ([`PortSpace::Udp`]) go through steps 1 to 4 to learn where to send; there is
 //! no connection, and on the server no event follows its [`CmId::accept`]. They join multicast
 //! groups: [`CmId::join_multicast`].
+//!
+//! A [synchronous](CmId#synchronous-ids) id has no channel of the program's: its calls return when
+//! the event has come. [`CmId::create_ep`] makes one in one call. [`CmId::migrate`] moves an id from
+//! channel to channel, or out of the synchronous mode.
 
 mod address;
 mod channel;

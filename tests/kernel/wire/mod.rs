@@ -196,6 +196,18 @@ fn is_not_resolved() {
     id.destroy().expect("destroy");
 }
 
+/// Calls whose time is limited, where nobody answers.
+fn ends_in_time(talk: Talk) {
+    const SHORT: Duration = Duration::from_millis(100);
+    let Talk { side, channel, .. } = talk;
+    assert!(channel.get_event_timeout(SHORT).expect("wait").is_none());
+    side.id.migrate_to_sync().expect("migrate");
+    side.id.set_timeout(Some(SHORT));
+    let error = side.id.disconnect().expect_err("nobody answers");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
+    side.id.destroy().expect("destroy");
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
@@ -203,6 +215,7 @@ fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
     let (mut idle, mut busy) = (Talk::begin(), Talk::begin());
     idle.goes_on(1);
     busy.goes_on(2);
+    let limited = Talk::begin();
     let asks = channel();
     let asker = resolve(&asks, socket(WIRE[1], SERVER_PORT));
     far.cut();
@@ -210,6 +223,7 @@ fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
         // Each takes its time, so all of them take it together.
         scope.spawn(|| is_unreachable(asker, &asks));
         scope.spawn(is_not_resolved);
+        scope.spawn(|| ends_in_time(limited));
         scope.spawn(|| {
             fails(&busy);
             busy.ends_alone();

@@ -36,7 +36,9 @@ const MANY_ROUNDS: usize = 15;
 /// Connections of one run whose commands are counted.
 const COUNTED: u32 = 50;
 /// Connections of one run whose time is taken.
-const TIMED: u32 = 200;
+const TIMED: u32 = 1000;
+/// What no step's ratio may exceed.
+const STEP_GOAL: f64 = 1.05;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = env::args_os().skip(1).collect();
@@ -52,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut rows = bench.client(directories)?;
     rows.push(bench.commands(directories[0])?);
+    rows.push(bench.calls(directories[0])?);
     rows.extend(bench.connections(directories[0])?);
     Ok(write!(io::stdout(), "{}", Table(&rows))?)
 }
@@ -118,19 +121,48 @@ impl Bench<'_> {
         Ok(Row::exact(name, "", each(ours?), each(c?)).goal(1.0))
     }
 
+    /// The library's system calls that one connection more takes: commands, and the mappings of its
+    /// queue pair, each of which is also taken away.
+    fn calls(&self, directory: &Path) -> Result<Row, Box<dyn Error>> {
+        let name = format!("library's system calls per connection of {COUNTED}");
+        progress(&name);
+        let calls = |program: &dyn Fn(&str) -> Program| -> Result<f64, Box<dyn Error>> {
+            let [few, many] = [1, 1 + COUNTED].map(|count| {
+                let program = program(&count.to_string());
+                median_trace(|| {
+                    let _server = Peer::start(&self.device, &self.cmtime_server())?;
+                    trace::count(&program)
+                })
+            });
+            let calls = |counts: Counts| f64::from(counts.commands + 2 * counts.mappings);
+            Ok((calls(many?) - calls(few?)) / f64::from(COUNTED))
+        };
+        let ours =
+            calls(&|count| self.cmtime(ours(directory, "rdmatools").args(["cmtime"]), count))?;
+        let c = calls(&|count| self.cmtime(Program::new("cmtime"), count))?;
+        Ok(Row::exact(name, "", ours, c).goal(0.9))
+    }
+
+    /// `program` as the client of [`cmtime_server`](Self::cmtime_server).
+    fn cmtime(&self, program: Program, connections: &str) -> Program {
+        program.args(["-s", self.address, "-p", PORT, "-c", connections])
+    }
+
+    /// One for each run: it makes every queue pair on the queues of its first connection, which go
+    /// with that one. It does not end by itself.
+    fn cmtime_server(&self) -> Program {
+        Program::new("cmtime").args(["-b", self.address, "-p", PORT])
+    }
+
     /// The time that each step takes with many connections at once, and all steps together.
     fn connections(&self, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
         let count = TIMED.to_string();
-        let c = Program::new("cmtime").args(["-s", self.address, "-p", PORT, "-c", &count]);
-        let server = Program::new("cmtime").args(["-b", self.address, "-p", PORT]);
-        let options = ["cmtime", "-s", self.address, "-p", PORT, "-c", &count];
-        let ours = ours(directory, "rdmatools").args(options);
+        let c = self.cmtime(Program::new("cmtime"), &count);
+        let ours = self.cmtime(ours(directory, "rdmatools").args(["cmtime"]), &count);
         let name = format!("time per connection of {TIMED}");
         progress(&format!("{name}: {MANY_ROUNDS} rounds of two programs"));
         let rounds = by_turns(MANY_ROUNDS, [&ours, &c], |program| {
-            // One for each run: it makes every queue pair on the queues of its first connection, which
-            // go with that one. It does not end by itself.
-            let _server = Peer::start(&self.device, &server)?;
+            let _server = Peer::start(&self.device, &self.cmtime_server())?;
             steps(&run::output(program)?)
         })?;
         let pairs = |of: fn(&Steps) -> f64| rounds.iter().map(move |[ours, c]| [of(ours), of(c)]);
@@ -138,7 +170,7 @@ impl Bench<'_> {
         let mut rows = vec![Row::of_pairs(name, "us", total).goal(1.0)];
         for (place, name) in STEPS.iter().enumerate() {
             let pairs = rounds.iter().map(|[ours, c]| [ours[place], c[place]]);
-            rows.push(Row::of_pairs(format!("  {name}"), "us", pairs));
+            rows.push(Row::of_pairs(format!("  {name}"), "us", pairs).goal(STEP_GOAL));
         }
         Ok(rows)
     }

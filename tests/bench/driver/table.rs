@@ -11,16 +11,16 @@ pub(crate) struct Row {
     pub(crate) c: f64,
     /// Ours by the C program's.
     pub(crate) ratio: f64,
-    /// The quartiles of the ratio, where it varies.
-    pub(crate) spread: Option<[f64; 2]>,
-    /// The ratio that must not be exceeded.
+    /// Where the ratio lies with a confidence of at least 95 %, if it varies.
+    pub(crate) interval: Option<[f64; 2]>,
+    /// The ratio that must not be exceeded, by no part of the interval.
     pub(crate) goal: Option<f64>,
 }
 
 impl Row {
     /// Of numbers that do not vary.
     pub(crate) fn exact(name: impl Into<String>, unit: &'static str, ours: f64, c: f64) -> Self {
-        Self { name: name.into(), unit, ours, c, ratio: ours / c, spread: None, goal: None }
+        Self { name: name.into(), unit, ours, c, ratio: ours / c, interval: None, goal: None }
     }
 
     /// Of pairs of runs, one of each program: medians. The ratio is the median of the pairs' ratios,
@@ -31,15 +31,15 @@ impl Row {
         pairs: impl IntoIterator<Item = [f64; 2]>,
     ) -> Self {
         let pairs: Vec<[f64; 2]> = pairs.into_iter().collect();
-        let median = |each: fn(&[f64; 2]) -> f64| quartile(2, pairs.iter().map(each));
-        let ratio = |which| quartile(which, pairs.iter().map(|[ours, c]| ours / c));
+        let median = |each: fn(&[f64; 2]) -> f64| sorted(pairs.iter().map(each)).median();
+        let ratios = sorted(pairs.iter().map(|[ours, c]| ours / c));
         Self {
             name: name.into(),
             unit,
             ours: median(|pair| pair[0]),
             c: median(|pair| pair[1]),
-            ratio: ratio(2),
-            spread: Some([ratio(1), ratio(3)]),
+            ratio: ratios.median(),
+            interval: Some(ratios.median_interval()),
             goal: None,
         }
     }
@@ -51,21 +51,53 @@ impl Row {
     fn verdict(&self) -> &'static str {
         match self.goal {
             None => "",
-            Some(goal) if self.ratio <= goal => "reached",
+            Some(goal) if self.interval.map_or(self.ratio, |[_, high]| high) <= goal => "reached",
             Some(_) => "NOT reached",
         }
     }
 }
 
-/// The value below which a quarter (1), a half (2) or three quarters (3) of the values lie, between
-/// two of them in proportion.
-fn quartile(which: usize, values: impl IntoIterator<Item = f64>) -> f64 {
+/// Values in ascending order.
+struct Sorted(Vec<f64>);
+
+fn sorted(values: impl IntoIterator<Item = f64>) -> Sorted {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
-    let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
-    let (place, quarters) = (last * which / 4, last * which % 4);
-    let next = values[last.min(place + 1)];
-    values[place] + (next - values[place]) * [0.0, 0.25, 0.5, 0.75][quarters]
+    Sorted(values)
+}
+
+impl Sorted {
+    /// The one in the middle, or between the two there.
+    fn median(&self) -> f64 {
+        let values = &self.0;
+        match values.len() {
+            0 => f64::NAN,
+            length => f64::midpoint(values[(length - 1) / 2], values[length / 2]),
+        }
+    }
+
+    /// Between which two of the values the median of what they are a sample of lies, with a
+    /// confidence of at least 95 %: as many are left out at each end as fair coins allow. All of
+    /// fewer than six.
+    fn median_interval(&self) -> [f64; 2] {
+        let values = &self.0;
+        let Some(last) = values.len().checked_sub(1) else { return [f64::NAN; 2] };
+        // The chance of `left_out` heads, and of at most as many.
+        let mut chance = 0.5_f64.powf(count(values.len()));
+        let mut at_most = chance;
+        let mut left_out = 0;
+        while at_most <= 0.025 {
+            left_out += 1;
+            chance *= count(values.len() - left_out + 1) / count(left_out);
+            at_most += chance;
+        }
+        let first = left_out.saturating_sub(1);
+        [values[first], values[last - first]]
+    }
+}
+
+fn count(values: usize) -> f64 {
+    u32::try_from(values).map_or(f64::INFINITY, f64::from)
 }
 
 /// The rows for people, then the same for programs: tab-separated lines that begin with `bench`.
@@ -73,13 +105,13 @@ pub(crate) struct Table<'a>(pub(crate) &'a [Row]);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["ours", "C", "ratio", "quartiles", "goal"];
-        let [ours, c, ratio, quartiles, goal] = head;
-        writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{quartiles:>13}{goal:>8}", "")?;
+        let head = ["ours", "C", "ratio", "95 %", "goal"];
+        let [ours, c, ratio, interval, goal] = head;
+        writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{interval:>13}{goal:>8}", "")?;
         for row in self.0 {
             let separator = if row.unit.is_empty() { "" } else { ", " };
             let name = format!("{}{separator}{}", row.name, row.unit);
-            let spread = row.spread.map(|[low, high]| format!("{low:.2}..{high:.2}"));
+            let interval = row.interval.map(|[low, high]| format!("{low:.2}..{high:.2}"));
             let goal = row.goal.map(|goal| format!("{goal:.2}"));
             writeln!(
                 f,
@@ -87,13 +119,13 @@ impl fmt::Display for Table<'_> {
                 row.ours,
                 row.c,
                 row.ratio,
-                spread.unwrap_or_default(),
+                interval.unwrap_or_default(),
                 goal.unwrap_or_default(),
                 row.verdict(),
             )?;
         }
         for row in self.0 {
-            let [low, high] = row.spread.unwrap_or([row.ratio; 2]);
+            let [low, high] = row.interval.unwrap_or([row.ratio; 2]);
             let goal = row.goal.map(|goal| goal.to_string()).unwrap_or_default();
             let Row { name, unit, ours, c, ratio, .. } = row;
             let verdict = row.verdict();
@@ -111,19 +143,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quartiles_lie_between_values() {
-        let values = [4.0, 1.0, 3.0, 2.0];
-        assert_eq!([1, 2, 3].map(|which| quartile(which, values)), [1.75, 2.5, 3.25]);
-        assert_eq!([1, 2, 3].map(|which| quartile(which, [7.0])), [7.0; 3]);
-        assert_eq!(quartile(1, [1.0, 2.0, 3.0, 4.0, 5.0]), 2.0);
-        assert!(quartile(2, []).is_nan());
+    fn the_median_lies_in_the_middle() {
+        assert_eq!(sorted([4.0, 1.0, 3.0, 2.0]).median(), 2.5);
+        assert_eq!(sorted([5.0, 1.0, 3.0]).median(), 3.0);
+        assert!(sorted([]).median().is_nan());
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_sign_test() {
+        let interval = |length: u32| sorted((1..=length).map(f64::from)).median_interval();
+        // As tables of it have them: the smallest and the largest up to eight values ...
+        assert_eq!(interval(5), [1.0, 5.0]);
+        assert_eq!(interval(6), [1.0, 6.0]);
+        assert_eq!(interval(8), [1.0, 8.0]);
+        // ... and further in with more.
+        assert_eq!(interval(9), [2.0, 8.0]);
+        assert_eq!(interval(15), [4.0, 12.0]);
+        assert_eq!(interval(25), [8.0, 18.0]);
+        assert!(sorted([]).median_interval()[0].is_nan());
+    }
+
+    #[test]
+    fn a_goal_must_be_reached_for_sure() {
+        let pairs = (0..15).map(|round| [1.0 + f64::from(round) / 100.0, 1.0]);
+        let row = Row::of_pairs("time", "us", pairs);
+        assert_eq!((row.ratio, row.interval), (1.07, Some([1.03, 1.11])));
+        assert_eq!(row.clone().goal(1.11).verdict(), "reached");
+        assert_eq!(row.goal(1.1).verdict(), "NOT reached");
     }
 
     #[test]
     fn a_slow_while_does_not_change_the_ratio_of_pairs() {
         let row = Row::of_pairs("time", "ms", [[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]]);
         assert_eq!((row.ours, row.c, row.ratio), (10.0, 20.0, 0.5));
-        assert_eq!(row.spread, Some([0.5, 0.5]));
+        assert_eq!(row.interval, Some([0.5, 0.5]));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) struct Counts {
     pub(crate) after_open: u32,
     /// Writes and ioctls on rdma_cm and uverbs.
     pub(crate) commands: u32,
+    /// Mappings of uverbs.
+    pub(crate) mappings: u32,
 }
 
 /// Runs the program to its end under strace.
@@ -52,6 +54,7 @@ fn read(trace: &str) -> Counts {
             file.strip_prefix("/dev/infiniband/").is_some_and(|file| file.starts_with(device))
         });
         counts.commands += u32::from(to_device && matches!(name, "write" | "ioctl"));
+        counts.mappings += u32::from(to_device && name == "mmap");
     }
     counts
 }
@@ -75,7 +78,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_once_and_signals_never() {
-        assert_eq!(read(TRACE), Counts { all: 8, after_open: 6, commands: 2 });
+        assert_eq!(read(TRACE), Counts { all: 8, after_open: 6, commands: 2, mappings: 1 });
     }
 
     #[test]

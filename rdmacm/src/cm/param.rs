@@ -23,6 +23,7 @@ pub struct ConnParam {
     /// Hardware flow control is available. Exchanged, not used.
     pub flow_control: u8,
     /// How often an unacknowledged packet is sent again, 0 to 7. Proposed by the active side only.
+    /// To rxe, 7 means without end: posted work then never fails where the wire is cut.
     pub retry_count: u8,
     /// How often the peer sends again after "receiver not ready", 0 to 6; 7 is without end.
     pub rnr_retry_count: u8,

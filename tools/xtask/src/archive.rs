@@ -94,7 +94,14 @@ impl Archive {
         self.renewed(|| {
             let mut command = self.apt("apt-cache");
             command.args(["show", "--no-all-versions", package]);
-            let text = host::output(&mut command, &format!("look up the package {package}"))?;
+            let text = host::output(&mut command, &format!("look up the package {package}"));
+            let text = text.map_err(|error| match self {
+                // The newer kernels are not in every suite.
+                Self::Host => Error::new(format!(
+                    "{error}\nDebian 12 has it in main, in its updates or in its security suite"
+                )),
+                Self::Unstable(_) => error,
+            })?;
             let unknown = || Error::new(format!("the package lists do not know {package}"));
             Record::parse(&String::from_utf8_lossy(&text)).ok_or_else(unknown)
         })

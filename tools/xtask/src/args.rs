@@ -20,9 +20,9 @@ usage: cargo xtask COMMAND
   vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] -- PROGRAM [ARGUMENT...]
       Runs a program of this machine in a virtual machine that sees this machine's files (what is
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
-      fd00::2. Output and exit status are the program's; 128+N: signal N killed it; 125: the virtual
+      fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N killed it; 125: the virtual
       machine failed; 126: its kernel complained (BUG, WARNING, Oops); 127: the program could not be
-      started. Without --kernel, 6.12; without --device, every device that the kernel has. `latest` is Debian
+      started. Without --timeout it has 300 seconds; without --kernel, 6.12; without --device, every device that the kernel has. `latest` is Debian
       unstable's kernel, kept in target/test-bed/latest until that is removed; it has no siw0.
 
   test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
@@ -39,6 +39,8 @@ usage: cargo xtask COMMAND
       Checks format, lints and documentation, then does what test does.
 ";
 
+const HELP: &str = "cargo xtask help says what there is";
+
 /// What the user asks for.
 #[derive(Debug)]
 pub(crate) enum Task {
@@ -52,16 +54,24 @@ pub(crate) enum Task {
 
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // What stands behind `--` is another program's.
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    if own.into_iter().any(|argument| argument == "--help" || argument == "-h") {
+        return Ok(Task::Help);
+    }
     let mut arguments = arguments.into_iter();
-    let task = arguments.next().unwrap_or_default();
+    let Some(task) = arguments.next() else {
+        return Err(Error::new(format!("a command is missing; {HELP}")));
+    };
     match task.to_str() {
         Some("demo") => alone("demo", arguments, Task::Demo),
         Some("vm") => vm(arguments),
         Some("test") => test(arguments),
         Some("bench") => bench(arguments),
         Some("ci") => alone("ci", arguments, Task::Ci(everything())),
-        Some("help" | "--help" | "-h") => Ok(Task::Help),
-        _ => Err(Error::new(format!("unknown command {task:?}\n{USAGE}"))),
+        Some("help") => Ok(Task::Help),
+        _ => Err(Error::new(format!("unknown command {task:?}; {HELP}"))),
     }
 }
 
@@ -79,13 +89,13 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
                 guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
             }
             Some("--") => break,
-            _ => return Err(Error::new(format!("unknown option {option:?}\n{USAGE}"))),
+            _ => return Err(Error::new(format!("unknown option {option:?}; {HELP}"))),
         }
     }
     guest.devices = if devices.is_empty() { guest.kernel.devices().to_vec() } else { devices };
     let command: Vec<OsString> = arguments.collect();
     if command.is_empty() {
-        return Err(Error::new(format!("vm: the program is missing: -- PROGRAM\n{USAGE}")));
+        return Err(Error::new(format!("vm: the program is missing: -- PROGRAM; {HELP}")));
     }
     Ok(Task::Vm { guest, command })
 }
@@ -94,7 +104,7 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 fn alone(name: &str, mut arguments: impl Iterator<Item = OsString>, task: Task) -> Result<Task> {
     match arguments.next() {
         None => Ok(task),
-        Some(surplus) => Err(Error::new(format!("{name} does not take {surplus:?}\n{USAGE}"))),
+        Some(surplus) => Err(Error::new(format!("{name} does not take {surplus:?}; {HELP}"))),
     }
 }
 
@@ -113,22 +123,25 @@ fn test(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
             Some(filter) if selection.filter.is_none() && !filter.starts_with('-') => {
                 selection.filter = Some(filter.to_owned());
             }
-            _ => return Err(Error::new(format!("test does not take {argument:?}\n{USAGE}"))),
+            _ => return Err(Error::new(format!("test does not take {argument:?}; {HELP}"))),
         }
     }
     Ok(Task::Test(selection))
 }
 
 fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let subject = arguments.next().unwrap_or_default();
-    if subject != "connect" {
-        return Err(Error::new(format!("bench does not know {subject:?}\n{USAGE}")));
+    match arguments.next() {
+        Some(subject) if subject == "connect" => {}
+        Some(subject) => {
+            return Err(Error::new(format!("bench does not know {subject:?}; {HELP}")));
+        }
+        None => return Err(Error::new(format!("bench: the subject is missing: connect; {HELP}"))),
     }
     let mut kernels = Kernel::RELEASED.to_vec();
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--kernel") => kernels = vec![kernel(&mut arguments)?],
-            _ => return Err(Error::new(format!("bench does not take {argument:?}\n{USAGE}"))),
+            _ => return Err(Error::new(format!("bench does not take {argument:?}; {HELP}"))),
         }
     }
     Ok(Task::Bench(kernels))
@@ -148,9 +161,9 @@ fn value<T>(
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T> {
     let text =
-        arguments.next().ok_or_else(|| Error::new(format!("{option} needs a value\n{USAGE}")))?;
+        arguments.next().ok_or_else(|| Error::new(format!("{option} needs a value; {HELP}")))?;
     let value = text.to_str().and_then(read);
-    value.ok_or_else(|| Error::new(format!("{option} does not take {text:?}\n{USAGE}")))
+    value.ok_or_else(|| Error::new(format!("{option} does not take {text:?}; {HELP}")))
 }
 
 #[cfg(test)]
@@ -208,11 +221,22 @@ mod tests {
     }
 
     #[test]
+    fn help_is_to_be_had_everywhere() {
+        for line in ["help", "--help", "-h", "demo --help", "vm -h", "test --help", "bench --help"]
+        {
+            assert!(matches!(parsed(line), Ok(Task::Help)), "{line}");
+        }
+        assert!(matches!(parsed("vm -- ls --help"), Ok(Task::Vm { .. })));
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (line, part) in [
-            ("bench", "bench does not know \"\""),
+            ("bench", "the subject is missing"),
+            ("bench latency", "bench does not know \"latency\""),
             ("bench connect quickly", "bench does not take \"quickly\""),
-            ("", "unknown command"),
+            ("", "a command is missing"),
+            ("fly", "unknown command \"fly\""),
             ("ci quickly", "ci does not take \"quickly\""),
             ("vm", "program is missing"),
             ("vm true", "unknown option \"true\""),

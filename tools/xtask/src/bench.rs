@@ -27,7 +27,11 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// Measures connections in a guest of each kernel, on each device. Success says that everything was measured,
 /// whatever the numbers are.
 pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
-    packages::require(&PACKAGES)?;
+    let mut wanted = PACKAGES.to_vec();
+    wanted.extend(kernels.iter().flat_map(|kernel| Guest::new(*kernel).packages()));
+    wanted.sort_unstable();
+    wanted.dedup();
+    packages::require(&wanted)?;
     progress("building the programs");
     let mut cargo = host::cargo();
     cargo.args([

@@ -10,6 +10,11 @@ use crate::test::{self, Selection, Tests};
 /// Runs format, lints, documentation and every test; each of the first three counts as one test.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
+    // What cannot be had is said before anything takes time.
+    if let Err(error) = test::require_packages(selection) {
+        tests.stop(&error);
+        return tests.finish();
+    }
     tests.step("format", cargo(&["fmt", "--all", "--check"]));
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     tests.step("lints", cargo(&lints));

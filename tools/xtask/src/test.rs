@@ -76,7 +76,7 @@ impl Tests {
     }
 
     /// Takes note of what keeps everything else from running.
-    fn stop(&mut self, error: &Error) {
+    pub(crate) fn stop(&mut self, error: &Error) {
         self.counts.failed += 1;
         self.troubles.push(error.to_string());
     }
@@ -114,7 +114,8 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         .iter()
         .map(|kernel| Guest { limit: selection.limit, ..Guest::new(*kernel) })
         .collect();
-    let (guests, artifacts) = match set_up(guests, tests).and_then(|g| Ok((g, build()?))) {
+    let ready = require_packages(selection).and_then(|()| set_up(guests, tests));
+    let (guests, artifacts) = match ready.and_then(|guests| Ok((guests, build()?))) {
         Ok(ready) => ready,
         Err(error) => return tests.stop(&error),
     };
@@ -163,13 +164,17 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
     });
 }
 
-/// Gets everything that the guests and the tests in them need; returns the guests whose kernel could be had.
-fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
+/// Makes sure that the packages are installed which the tests need.
+pub(crate) fn require_packages(selection: &Selection) -> Result<()> {
     let mut wanted = PACKAGES.to_vec();
-    wanted.extend(guests.iter().flat_map(Guest::packages));
+    wanted.extend(selection.kernels.iter().flat_map(|kernel| Guest::new(*kernel).packages()));
     wanted.sort_unstable();
     wanted.dedup();
-    packages::require(&wanted)?;
+    packages::require(&wanted)
+}
+
+/// Gets everything that the guests and the tests in them need; returns the guests whose kernel could be had.
+fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
     let results: Vec<Result<()>> = thread::scope(|scope| {
         let fetch = |guest: &Guest| guest.fetch().and_then(|()| guest.kernel.headers().map(drop));
         let kernels: Vec<_> =

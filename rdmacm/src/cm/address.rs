@@ -1,12 +1,13 @@
 //! Addresses and routes of an id: binding, resolving, listening.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use ucma_abi::{rdma_ucm_bind, rdma_ucm_listen, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
 
-use super::id::CmId;
+use super::id::{CmId, Inner};
 use super::parse::EventType;
 use crate::addr::{self, Address, Encoded, Family};
 #[cfg(doc)]
@@ -127,9 +128,12 @@ impl CmId {
         // The kernel reads the number as signed, and a negative one as the most.
         let backlog = backlog.min(i32::MAX.unsigned_abs());
         let request = rdma_ucm_listen { id: self.inner.handle, backlog };
-        // First: a request may come before the command returns.
-        self.inner.state().listens = true;
-        self.inner.command("listen on", || self.inner.to_string(), request)
+        let listening = self.inner.run(|file| {
+            file.command(request)?;
+            self.inner.listens.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        listening.map_err(|refused| Inner::refused("listen on", self.inner.to_string(), refused))
     }
 
     /// The local IP address, or `None` while the id has none. An address of InfiniBand is in

@@ -3,7 +3,7 @@
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ucma_abi::{Command, rdma_ucm_destroy_id};
 use verbs_abi::AlignedU64;
@@ -43,12 +43,21 @@ pub(super) struct ChannelInner {
     orphans: Mutex<Vec<u32>>,
     /// The kernel id whose one event wakes who sleeps on the channel, until that event is read.
     bell: Mutex<Option<u32>>,
+    /// Where listeners were before they came here. Each keeps its own open; outliving it, this
+    /// holds none.
+    origins: Mutex<Vec<Weak<Self>>>,
 }
 
 impl ChannelInner {
     pub(super) fn new(file: UcmaFile) -> Arc<Self> {
         let blocks_by_poll = AtomicBool::new(false);
-        Arc::new(Self { file, blocks_by_poll, orphans: Mutex::default(), bell: Mutex::default() })
+        Arc::new(Self {
+            file,
+            blocks_by_poll,
+            orphans: Mutex::default(),
+            bell: Mutex::default(),
+            origins: Mutex::default(),
+        })
     }
 
     /// Sends a command, and after it had success, from the right credentials then, destroys what
@@ -78,6 +87,24 @@ impl ChannelInner {
 
     fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open channels on which listeners were before they came here.
+    pub(super) fn origins(&self) -> Vec<Arc<Self>> {
+        let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        origins.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A listener comes here that was on `channels`.
+    pub(super) fn add_origins<'a>(&self, channels: impl Iterator<Item = &'a Arc<Self>>) {
+        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        origins.retain(|origin| origin.strong_count() > 0);
+        for channel in channels {
+            let known = |origin: &Weak<Self>| origin.as_ptr() == Arc::as_ptr(channel);
+            if !origins.iter().any(known) {
+                origins.push(Arc::downgrade(channel));
+            }
+        }
     }
 
     pub(super) fn bell(&self) -> MutexGuard<'_, Option<u32>> {

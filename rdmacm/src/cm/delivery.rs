@@ -156,10 +156,8 @@ impl EventChannel {
 
     /// The same for a request, which carries the listener's number and the new id's handle.
     fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
+        self.inner.collect(raw.handle());
         let listener = IDS.get(raw.uid());
-        if let Some(listener) = &listener {
-            listener.collect(raw.handle(), &self.inner);
-        }
         let Some(listener) = listener.as_ref().filter(|id| !id.is_gone()) else {
             // The listener went while the event was on its way, and took only the requests with it
             // that were not reported. Nobody is there who could do anything about a failure.
@@ -208,4 +206,37 @@ impl EventChannel {
 
 fn failed(refused: Refused) -> Error {
     refused.during_wait("get an event from", "the event channel")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use ucma_abi::rdma_cm_event_type;
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::cm::channel::ChannelInner;
+    use crate::cm::id::tests::commands;
+    use crate::sys::ucma::UcmaFile;
+
+    #[test]
+    fn a_request_is_fetched_and_destroyed_though_its_listener_is_gone() {
+        let [(here, commanded), (origin, _other)] =
+            [(); 2].map(|()| UnixStream::pair().expect("a pair of sockets"));
+        let [inner, origin] =
+            [here, origin].map(|fake| ChannelInner::new(UcmaFile::fake(fake.into())));
+        inner.add_origins([&origin].into_iter());
+        let channel = EventChannel { inner };
+        let mut request = rdma_ucm_event_resp::new_zeroed();
+        request.event = rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+        request.uid = IDS.reserve().get().into();
+        request.id = 5;
+        assert!(channel.deliver(&RawEvent::new(request)).is_none());
+        // A channel that is closed has no ids.
+        drop(origin);
+        assert!(channel.deliver(&RawEvent::new(request)).is_none());
+        drop(channel);
+        assert_eq!(commands(commanded), [18, 1, 1], "MIGRATE_ID and DESTROY_ID, DESTROY_ID");
+    }
 }

@@ -1,5 +1,6 @@
 //! Communication ids: their life, their commands, their device.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(super) struct Inner {
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
     home: RwLock<Home>,
+    /// LISTEN had success. Set while `home` is held for reading.
+    pub(super) listens: AtomicBool,
     /// Held while the id migrates, until the events of the old channel are acknowledged: an event
     /// must not find the id back where it was.
     pub(super) migration: Mutex<()>,
@@ -75,8 +78,6 @@ pub(super) struct State {
     /// The device that the id is bound to, once somebody asked.
     pub(super) context: Option<Context>,
     pub(super) qp: Option<QueuePair>,
-    /// Requests may come for the id.
-    pub(super) listens: bool,
     /// How long calls wait for events, where the id is synchronous.
     pub(super) timeout: Option<Duration>,
     /// Of an endpoint that listens, the queue pair that each request gets.
@@ -256,6 +257,7 @@ impl Inner {
             qp_type,
             acks: Arc::default(),
             home: RwLock::new(Home { channel, former: Vec::new(), sync: None, gone: false }),
+            listens: AtomicBool::new(false),
             migration: Mutex::default(),
             state: Mutex::new(state),
         });
@@ -403,7 +405,7 @@ impl std::fmt::Display for Inner {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -414,7 +416,7 @@ mod tests {
     use crate::sys::ucma::UcmaFile;
 
     /// The numbers of the commands that arrive at `kernel`, until the other end is closed.
-    fn commands(mut kernel: UnixStream) -> Vec<u32> {
+    pub(in crate::cm) fn commands(mut kernel: UnixStream) -> Vec<u32> {
         let mut bytes = Vec::new();
         kernel.read_to_end(&mut bytes).expect("read what was sent");
         let mut numbers = Vec::new();

@@ -3,6 +3,7 @@
 use std::mem;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,12 +71,17 @@ impl Inner {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
             return Err(Error::new(OPERATION, self.to_string(), kind));
         }
-        let listens = self.state().listens;
         let _alone = self.migration.lock().unwrap_or_else(PoisonError::into_inner);
         let reported = {
             let mut home = self.home_mut();
             if Arc::ptr_eq(&home.channel, to) {
                 return Ok(());
+            }
+            // No LISTEN is under way while the lock is held.
+            let listens = self.listens.load(Ordering::Relaxed);
+            if listens {
+                // First: who reads a request from there looks for the id that it brings.
+                to.add_origins(home.former.iter().chain([&home.channel]));
             }
             let moved = to.fetch(self.handle, &home.channel);
             let moved =
@@ -93,17 +99,17 @@ impl Inner {
         self.acks.wait_for_earlier(reported);
         Ok(())
     }
-
-    /// Brings the id of a request to this listener, which the kernel calls `handle`, to the channel
-    /// that it was read from. It is on another one where the listener has migrated in between.
-    pub(super) fn collect(&self, handle: u32, channel: &ChannelInner) {
-        let home = self.home();
-        // Refused by all channels but the one that has it, and by all where it is here already.
-        home.former.iter().any(|former| channel.fetch(handle, former).is_ok());
-    }
 }
 
 impl ChannelInner {
+    /// Brings the id of a request that was read from this channel, which the kernel calls `handle`,
+    /// here. It is on another one where its listener has migrated in between, and that may be gone
+    /// by now.
+    pub(super) fn collect(&self, handle: u32) {
+        // Refused by all channels but the one that has it, and by all where it is here already.
+        self.origins().iter().any(|origin| self.fetch(handle, origin).is_ok());
+    }
+
     /// Moves the kernel's object to this channel.
     fn fetch(&self, handle: u32, from: &Self) -> Result<rdma_ucm_migrate_resp, Refused> {
         // The kernel looks at the credentials of the new channel only.

@@ -1,5 +1,6 @@
 //! Synchronous ids: calls that wait until what they start is done.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -164,7 +165,7 @@ impl CmId {
     pub fn get_request(&self) -> Result<Self> {
         const OPERATION: &str = "wait for a request to";
         let mode = self.inner.expect_synchronous(OPERATION)?;
-        if !self.inner.state().listens {
+        if !self.inner.listens.load(Ordering::Relaxed) {
             let reason = "the id does not listen";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }

@@ -10,6 +10,8 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     listener.bind(address)?;
     listener.listen(1)?;
     let mut request = channel.expect_event(EventType::ConnectRequest)?;
+    // Declared before the id, and so dropped after it and its queue pair.
+    let buffer;
     let id = request.take_request().expect("a request brings an id");
 
     let context = id.context()?;
@@ -18,8 +20,9 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     let caps = QueuePairCaps::default();
     let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: true };
     let qp = id.create_qp(&pd, &init)?;
-    let buffer = MemoryRegion::alloc(&pd, 64, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
-    // SAFETY: the buffer is not touched before the receive has completed, and dropped after that.
+    buffer = MemoryRegion::alloc(&pd, 64, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
+    // SAFETY: the buffer is not touched before the receive has completed, and dropped after that or
+    // after the queue pair.
     unsafe { qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &[buffer.sge(..)?] })? };
 
     id.accept(&ConnParam::default())?;

@@ -8,7 +8,7 @@
 //! Rings are memory that the kernel shares and may change at any time: indices are read and written
 //! as atomics, elements copied by raw pointers, and no reference to an element is made. Nothing
 //! that the kernel stores there is trusted to be in range.
-#![expect(unsafe_code, reason = "posting gives memory to the device")]
+#![expect(unsafe_code, reason = "registering and posting give memory to the device")]
 
 mod kernel;
 mod request;
@@ -89,13 +89,19 @@ impl Provider {
         context: &Context,
         request: ib_uverbs_reg_mr,
     ) -> Result<ib_uverbs_reg_mr_resp> {
-        match self {
-            Self::Siw => siw::register_memory(context, request),
+        let (file, length) = (context.file(), request.length.get());
+        let registered = match self {
+            // SAFETY: the contract is the same.
+            Self::Siw => unsafe { siw::register_memory(file, request) },
             Self::Rxe | Self::Unknown => {
-                let what = format!("{} bytes of memory", request.length.get());
-                context.command("register", &what, request)
+                // SAFETY: as above.
+                let registered = unsafe { file.register_memory(request, &()) };
+                registered.map(|(response, ())| response)
             }
-        }
+        };
+        registered.map_err(|refused| {
+            context.refused("register", &format!("{length} bytes of memory"), refused)
+        })
     }
 
     /// Makes an address handle; the number that sends name it by.

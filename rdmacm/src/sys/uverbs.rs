@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! Requests are built here, and the addresses in them are those of responses that live until the
-//! write returns. Descriptors in responses are wrapped at once, each once.
+//! A request holds the address of its response, which is put in here and lives until the write
+//! returns. The one request that holds another address is that of memory to register: sending it is
+//! `unsafe`. Descriptors in responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,8 +16,10 @@ use verbs_abi::ioctl::{
     UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
 };
 use verbs_abi::{
-    AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr,
-    ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context, rdma_driver_id,
+    AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_REG_MR,
+    IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr, ib_uverbs_create_comp_channel,
+    ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    rdma_driver_id,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -27,6 +30,13 @@ use crate::error::{Result, WrongProcess};
 
 /// Room for every core response together with its driver's part, in 8-byte words.
 const RESPONSE_WORDS: usize = 64;
+
+/// What a response holds where the kernel leaves it as it is: what an older kernel does not store
+/// is zero.
+const ZERO: u64 = 0;
+
+/// The same for a response with a descriptor: none, where zero is one.
+const NO_DESCRIPTOR: u64 = u64::MAX;
 
 /// An open verbs file.
 ///
@@ -73,8 +83,62 @@ impl UverbsFile {
     /// driver's.
     pub(crate) fn driver_command<C, I, O>(
         &self,
+        request: C,
+        driver_request: &I,
+    ) -> Result<(C::Response, O), Refused>
+    where
+        C: Command,
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        const { assert_has_no_memory::<C>() };
+        // SAFETY: as was just asserted, the request has no memory for the device.
+        unsafe { self.send(request, driver_request, ZERO) }
+    }
+
+    /// Registers memory, with the driver's part behind the request.
+    ///
+    /// # Safety
+    ///
+    /// That of [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), for the range of
+    /// addresses in `request`.
+    pub(crate) unsafe fn register_memory<I, O>(
+        &self,
+        request: ib_uverbs_reg_mr,
+        driver_request: &I,
+    ) -> Result<(ib_uverbs_reg_mr_resp, O), Refused>
+    where
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        // SAFETY: the caller answers for the memory in the request.
+        unsafe { self.send(request, driver_request, ZERO) }
+    }
+
+    /// Sends a command that is answered with a descriptor.
+    fn open_descriptor<C, O>(&self, request: C) -> Result<C::Response, Refused>
+    where
+        C: Command,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        const { assert_has_no_memory::<C>() };
+        // SAFETY: as was just asserted, the request has no memory for the device.
+        unsafe { self.send::<C, (), O>(request, &(), NO_DESCRIPTOR) }.map(|(response, _)| response)
+    }
+
+    /// Sends `request` with the driver's part behind it; `unwritten` is what the responses hold
+    /// where the kernel leaves them as they are.
+    ///
+    /// # Safety
+    ///
+    /// Memory that the request gives to the device must be that of
+    /// [`MemoryRegion::register`](crate::verbs::MemoryRegion::register). The address of the response
+    /// is put in here.
+    unsafe fn send<C, I, O>(
+        &self,
         mut request: C,
         driver_request: &I,
+        unwritten: u64,
     ) -> Result<(C::Response, O), Refused>
     where
         C: Command,
@@ -86,7 +150,7 @@ impl UverbsFile {
             assert!(size_of::<C::Response>() + size_of::<O>() <= 8 * RESPONSE_WORDS);
         }
         self.check_process()?;
-        let mut words = [AlignedU64::default(); RESPONSE_WORDS];
+        let mut words = [AlignedU64::from(unwritten); RESPONSE_WORDS];
         let length = size_of::<C::Response>() + size_of::<O>();
         // The kernel takes a missing response only as a zero address.
         let address = match length {
@@ -97,8 +161,8 @@ impl UverbsFile {
             *field = address.into();
         }
         let frame = frame(&request, driver_request, address, size_of::<O>());
-        // SAFETY: the only address in the command is that of `words`, a live local at least as long
-        // as the headers say.
+        // SAFETY: the address of the response is that of `words`, a live local at least as long as
+        // the headers say; for memory to register, the one other address, the caller answers.
         let written = unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) };
         match written {
             // The ioctl must name the driver.
@@ -108,7 +172,7 @@ impl UverbsFile {
                 let parts = [request.as_bytes(), driver_request.as_bytes()];
                 let lengths = [size_of::<C::Response>(), size_of::<O>()];
                 // SAFETY: `address` is that of `words`, a live local at least as long as the two
-                // lengths together.
+                // lengths together; for memory to register the caller answers.
                 unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }
                     .map_err(|errno| match errno {
                         // A kernel before 5.0, which has no other way in.
@@ -132,7 +196,8 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// `address` must be valid for writes of both lengths together while the call lasts.
+    /// `address` must be valid for writes of both lengths together while the call lasts, and memory
+    /// in the request be that of [`send`](Self::send).
     unsafe fn invoke_write(
         &self,
         command: u32,
@@ -151,7 +216,7 @@ impl UverbsFile {
         // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
         // `call` holds and which the kernel reads and writes by the lengths and counts that
         // `call` keeps; inputs are slices that outlive the call, and the caller answers for
-        // the outputs.
+        // the outputs and for memory to register.
         let done = unsafe { libc::ioctl(fd, libc::Ioctl::from(RDMA_VERBS_IOCTL), &mut call) };
         Errno::result(done).map(drop)
     }
@@ -163,15 +228,21 @@ impl UverbsFile {
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         let request = ib_uverbs_get_context { response: AlignedU64::default() };
-        let (response, _) = self.driver_command::<_, (), O>(request, &())?;
+        let response = self.open_descriptor::<_, O>(request)?;
         Ok((owned(response.async_fd)?, response.num_comp_vectors))
     }
 
     /// Makes a completion channel, which is a descriptor.
     pub(crate) fn create_comp_channel(&self) -> Result<OwnedFd, Refused> {
         let request = ib_uverbs_create_comp_channel { response: AlignedU64::default() };
-        owned(self.command(request)?.fd)
+        owned(self.open_descriptor::<_, ()>(request)?.fd)
     }
+}
+
+/// That `C` gives the device no memory: none but these commands do.
+const fn assert_has_no_memory<C: Command>() {
+    assert!(C::NUMBER != IB_USER_VERBS_CMD_REG_MR, "the device may write to its memory");
+    assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
 }
 
 const HEADERS: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_ex_cmd_hdr>();
@@ -265,13 +336,41 @@ impl InvokeWrite {
 /// Wraps the descriptor of a response.
 fn owned(fd: u32) -> Result<OwnedFd, Refused> {
     let fd = i32::try_from(fd).map_err(|_| Refused::Os(Errno::EBADF))?;
-    // SAFETY: the kernel has just installed this descriptor for us in this very response, so it is
-    // open, nobody else owns it, and each response is wrapped once.
+    // SAFETY: a descriptor in range is one that the kernel has stored, as the response held
+    // `NO_DESCRIPTOR` before: it has just installed it for us, so it is open, nobody else owns it,
+    // and each response is wrapped once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl AsFd for UverbsFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs::OpenOptions;
+
+    /// A file that takes every command and answers none.
+    fn silent() -> UverbsFile {
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null").expect("open");
+        let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
+        UverbsFile { fd: null.into(), process: Process::current(), driver }
+    }
+
+    #[test]
+    fn an_answer_without_a_descriptor_is_an_error() {
+        let missing = Refused::Os(Errno::EBADF);
+        assert_eq!(silent().get_context::<()>().expect_err("no descriptor"), missing);
+        assert_eq!(silent().create_comp_channel().expect_err("no descriptor"), missing);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_store_is_zero() {
+        let request = verbs_abi::ib_uverbs_alloc_pd { response: AlignedU64::default() };
+        assert_eq!(silent().command(request).expect("it takes everything").pd_handle, 0);
     }
 }

@@ -10,8 +10,8 @@
 //!
 //! # Safety
 //!
-//! See [`provider`](super). Unsafe are only the posts, which give memory to the device.
-#![expect(unsafe_code, reason = "posting gives memory to the device")]
+//! See [`provider`](super). Unsafe are only registration and posts, which give memory to the device.
+#![expect(unsafe_code, reason = "registering and posting give memory to the device")]
 
 mod queue;
 
@@ -35,6 +35,7 @@ use super::kernel::{discard_cq, discard_qp, doorbell};
 use super::request::{count, inline, total};
 use crate::error::Result;
 use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{
     Completion, Context, Payload, QpState, ReceiveRequest, SendFlags, SendOperation, SendRequest,
     Sge, WcOpcode, WcStatus,
@@ -44,18 +45,24 @@ use crate::verbs::{
 /// key of a region that is gone is not likely to fit the next one.
 static NEXT_KEY: AtomicU8 = AtomicU8::new(1);
 
-pub(super) fn register_memory(
-    context: &Context,
+/// Registers memory.
+///
+/// # Safety
+///
+/// That of [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), for the range of
+/// addresses in `request`.
+pub(super) unsafe fn register_memory(
+    file: &UverbsFile,
     request: ib_uverbs_reg_mr,
-) -> Result<ib_uverbs_reg_mr_resp> {
+) -> Result<ib_uverbs_reg_mr_resp, Refused> {
     let driver_request = siw_ureq_reg_mr {
         stag_key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
         ..siw_ureq_reg_mr::default()
     };
-    let what = format!("{} bytes of memory", request.length.get());
-    let (response, _): (_, siw_uresp_reg_mr) =
-        context.driver_command("register", &what, request, &driver_request)?;
-    Ok(response)
+    // SAFETY: the contract of this function is that of the callee.
+    let registered: Result<(_, siw_uresp_reg_mr), _> =
+        unsafe { file.register_memory(request, &driver_request) };
+    registered.map(|(response, _)| response)
 }
 
 // The header has a key that stands for none. A response never holds it for that reason: it is an

@@ -16,6 +16,7 @@ mod io;
 mod late_removal;
 mod leak;
 mod lifetime;
+mod memory;
 mod migrate;
 mod multicast;
 mod netdev;

@@ -2,15 +2,17 @@
 //!
 //! # Safety
 //!
-//! A device, and through it a peer, writes to registered memory behind the compiler's back. A
-//! region that owns its memory never makes a reference to it: access is by copying through raw
-//! pointers. Memory of the program's is not accessed here at all. Owned memory is unmapped only
-//! after the kernel has taken the registration back.
+//! A device, and through it a peer, writes to registered memory behind the compiler's back and at
+//! any time. So memory that a region owns is only ever looked at as atomics, which may change under
+//! a reference to them, and copied from and to them. Memory of the program's is not accessed here at
+//! all. Owned memory is unmapped only after the kernel has taken the registration back.
 #![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
 
 use std::mem::ManuallyDrop;
 use std::ops::{Bound, RangeBounds};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use verbs_abi::{AlignedU64, ib_uverbs_dereg_mr, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
 
@@ -27,6 +29,13 @@ use crate::sys::mapping::Mapping;
 /// [`register`](Self::register) lies over memory of the program's. Dropping it deregisters; where
 /// the kernel refuses that, memory that the region owns is leaked rather than given to somebody
 /// else while a device may write to it.
+///
+/// The device writes to the pages that were pinned, so a process that forks needs Linux 5.12 or
+/// later, which copies pinned pages for the child. On an older kernel parent and child share them
+/// until one writes, and that one gets a copy: after the parent's first write the device stays on
+/// the page that the parent has no more, and what it receives is not seen. There, fork before memory
+/// is registered, or have the child call `execve` at once and the parent wait for that without
+/// touching the memory (`vfork`, and most of what starts programs).
 #[doc(alias = "ibv_mr")]
 #[doc(alias = "rdma_dereg_mr")]
 #[derive(Debug)]
@@ -40,10 +49,9 @@ pub struct MemoryRegion {
     memory: ManuallyDrop<Option<Mapping>>,
 }
 
-// SAFETY: the region's memory belongs to no thread; access to it is by copying under `&self` and
-// `&mut self` as usual.
+// SAFETY: the region's memory belongs to no thread; access to it is by atomics.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: `&self` only reads the memory.
+// SAFETY: what threads share of the memory is atomics.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -179,49 +187,73 @@ impl MemoryRegion {
 
     /// Copies bytes out of a region that owns its memory, from `offset` on.
     ///
-    /// What a device writes meanwhile arrives in part or not at all.
+    /// What a device writes meanwhile arrives in part or not at all: relaxed atomic loads of words
+    /// and bytes. What it wrote before a completion that was polled is there.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
     /// or the memory is the program's own.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let memory = self.owned("read", offset, into.len())?;
-        // SAFETY: `offset` is within the mapping, as was checked.
-        let from = unsafe { memory.start().add(offset) };
-        // SAFETY: `from` is valid for reads of `into.len()` bytes: they are within the mapping, as
-        // was checked, which is readable while `self` lives; `into` is valid for writes by
-        // being a slice; bytes have no alignment; and the two do not overlap, as no reference
-        // to the mapping is ever made.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        let (head, words, tail) = self.owned("read", offset, into.len())?;
+        let (first, rest) = into.split_at_mut(head.len());
+        let (middle, last) = rest.split_at_mut(size_of_val(words));
+        let load = |(byte, into): (&AtomicU8, &mut u8)| *into = byte.load(Ordering::Relaxed);
+        head.iter().zip(first).for_each(load);
+        for (word, into) in words.iter().zip(middle.chunks_exact_mut(WORD)) {
+            into.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        tail.iter().zip(last).for_each(load);
         Ok(())
     }
 
     /// Copies bytes into a region that owns its memory, from `offset` on.
+    ///
+    /// Relaxed atomic stores of words and bytes. What is posted after it sees them.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
     /// or the memory is the program's own.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
-        let memory = self.owned("write", offset, from.len())?;
-        // SAFETY: `offset` is within the mapping, as was checked.
-        let into = unsafe { memory.start().add(offset) };
-        // SAFETY: `into` is valid for writes of `from.len()` bytes: they are within the mapping, as
-        // was checked, which is writable while `self` lives, and no other thread copies
-        // meanwhile, by `&mut self`; `from` is valid for reads by being a slice; bytes have no
-        // alignment; and the two do not overlap, as no reference to the mapping is ever made.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
+        let (head, words, tail) = self.owned("write", offset, from.len())?;
+        let (first, rest) = from.split_at(head.len());
+        let (middle, last) = rest.split_at(size_of_val(words));
+        let store = |(byte, from): (&AtomicU8, &u8)| byte.store(*from, Ordering::Relaxed);
+        head.iter().zip(first).for_each(store);
+        for (word, from) in words.iter().zip(middle.chunks_exact(WORD)) {
+            let from = usize::from_ne_bytes(from.try_into().expect("a chunk is a word"));
+            word.store(from, Ordering::Relaxed);
+        }
+        tail.iter().zip(last).for_each(store);
         Ok(())
     }
 
-    /// The memory that the region owns, if it has `length` bytes at `offset`.
-    fn owned(&self, operation: &'static str, offset: usize, length: usize) -> Result<&Mapping> {
+    /// `length` bytes at `offset` of the memory that the region owns: whole words, with the bytes
+    /// before and behind them.
+    ///
+    /// Of any two accesses by this process to the same memory that are of different sizes, either
+    /// both load or one comes after the other: what stores has the region for itself.
+    fn owned(
+        &self,
+        operation: &'static str,
+        offset: usize,
+        length: usize,
+    ) -> Result<(&[AtomicU8], &[AtomicUsize], &[AtomicU8])> {
         self.check(operation, offset, length)?;
-        self.memory.as_ref().ok_or_else(|| {
+        let memory = self.memory.as_ref().ok_or_else(|| {
             let reason = "the memory is the program's own, to be accessed by its own means";
             Error::invalid(operation, "a memory region", reason)
-        })
+        })?;
+        // SAFETY: `offset` is within the mapping, as was checked.
+        let start = unsafe { memory.start().add(offset) };
+        // SAFETY: `length` bytes from `start` on are within the one mapping, as was checked, which
+        // is readable, writable, initialised and shorter than `isize::MAX`, and stays so while
+        // `self` is borrowed; bytes have no alignment; and as they are atomics, it does not matter
+        // who changes them meanwhile.
+        let bytes = unsafe { slice::from_raw_parts(start.cast::<AtomicU8>().as_ptr(), length) };
+        // SAFETY: a word is as many bytes, of any value, and the words are atomics too.
+        Ok(unsafe { bytes.align_to::<AtomicUsize>() })
     }
 
     fn check(&self, operation: &'static str, offset: usize, length: usize) -> Result<()> {
@@ -236,6 +268,9 @@ impl MemoryRegion {
         Error::invalid(operation, subject, format!("the region has {} bytes", self.length))
     }
 }
+
+/// The bytes of a word.
+const WORD: usize = size_of::<AtomicUsize>();
 
 /// Registers a range of addresses, under those very addresses.
 ///

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
@@ -12,7 +13,10 @@ use rdmacm::verbs::{
     SendFlags, SendOperation, WcOpcode,
 };
 
-use crate::bed::{Connection, assert_invalid, channel, device, listen, objects, resolve, rxe};
+use crate::bed::{
+    Connection, LONG, announce, asleep, assert_invalid, channel, device, listen, objects, resolve,
+    rxe,
+};
 use crate::child::let_sigusr1_interrupt;
 use crate::io::Shape;
 
@@ -162,6 +166,58 @@ fn queues_that_share_a_channel_are_told_apart() {
     assert_invalid(&error, &["completion channel"]);
     let error = send_cq.wait(&mut []).expect_err("there is no place");
     assert_invalid(&error, &["no place"]);
+    // It would read the other queue's events.
+    for result in [send_cq.wait(&mut done), send_cq.wait_timeout(&mut done, LONG)] {
+        assert_invalid(&result.expect_err("two queues"), &["other queues"]);
+    }
+    id.destroy_qp();
+    drop((qp, recv_cq));
+    assert_eq!(send_cq.wait_timeout(&mut done, Duration::ZERO).expect("it is alone now"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_wait_with_a_deadline_ends() {
+    const SHORT: Duration = Duration::from_millis(20);
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    let (cq, channel) = (server.io.cq(), server.io.channel());
+    let mut done = [Completion::default()];
+    assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
+    assert!(channel.get_event_timeout(SHORT).expect("wait").is_none());
+    let deliver = |wr_id| {
+        client.io.post_parts(wr_id, SendOperation::Send, &[], SIGNALED).expect("post a send");
+        client.io.done(wr_id);
+    };
+    server.io.receive_into(1, &[]).expect("post a receive");
+    server.io.receive_into(2, &[]).expect("post a receive");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            announce(&says);
+            // It blocks still, though the deadlines have made the descriptor non-blocking.
+            server.io.done(1);
+        });
+        asleep(hears.recv().expect("the thread says who it is"));
+        // Not even its turn comes.
+        assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
+        deliver(1);
+        waiter.join().expect("the waiter lives");
+        scope.spawn(|| {
+            announce(&says);
+            let mut done = [Completion::default()];
+            assert_eq!(cq.wait_timeout(&mut done, Duration::MAX).expect("wait"), 1);
+            assert_eq!((done[0].wr_id(), done[0].is_success()), (2, true));
+        });
+        asleep(hears.recv().expect("the thread says who it is"));
+        deliver(2);
+    });
+    channel.set_nonblocking(true).expect("do not block");
+    let error = cq.wait(&mut done).expect_err("there is nothing");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
+    channel.set_nonblocking(false).expect("block");
+    connection.close();
 }
 
 #[test]

@@ -12,8 +12,7 @@ const LENGTH: usize = 64;
 fn every_part_is_copied_and_no_other() {
     let context = Context::open(&device("rxe0")).expect("open");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
-    let mut region =
-        MemoryRegion::alloc(&pd, LENGTH, AccessFlags::empty()).expect("memory region");
+    let mut region = MemoryRegion::alloc(&pd, LENGTH, AccessFlags::empty()).expect("memory region");
     let mut model = [0; LENGTH];
     let mut numbers = (1..=u8::MAX).cycle();
     for offset in 0..=LENGTH {

@@ -1,17 +1,20 @@
 //! What belongs to the process that opened it: children, and threads with other credentials.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
+use nix::unistd::alarm;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::device::Gid;
 use rdmacm::verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair,
     QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
 };
 use rdmacm::{Error, ErrorKind, WrongProcess};
 
-use crate::bed::{Connection, LONG, channel, id, ids, listen, objects, rxe};
+use crate::bed::{Connection, LONG, announce, asleep, channel, id, ids, listen, objects, rxe};
 use crate::child::{change_credentials_of_this_thread, in_child};
 use crate::io::Shape;
 
@@ -85,12 +88,40 @@ fn a_childs_calls_are_refused() {
         forked(io.cq().poll(&mut [rdmacm::verbs::Completion::default()]));
         forked(io.cq().request_notify(false));
         forked(io.cq().wait(&mut [rdmacm::verbs::Completion::default()]));
+        forked(io.cq().wait_timeout(&mut [rdmacm::verbs::Completion::default()], LONG));
         forked(io.channel().get_event());
+        forked(io.channel().get_event_timeout(LONG));
+        forked(io.qp().attach_multicast(Gid::default(), 0));
+        forked(io.qp().detach_multicast(Gid::default(), 0));
         forked(io.channel().set_nonblocking(true));
     });
     assert_eq!(objects(), before);
     exchange(&connection);
     drop(fresh);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_of_a_process_that_waits_does_not_wait_for_it() {
+    let connection = Connection::new(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    server.io.receive(1, 0..8).expect("post a receive");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            announce(&says);
+            server.io.done(1);
+        });
+        asleep(hears.recv().expect("the thread says who it is"));
+        in_child(|| {
+            // Where it waits for what the parent's thread holds, it waits for ever.
+            alarm::set(10);
+            forked(server.io.cq().wait(&mut [rdmacm::verbs::Completion::default()]));
+        });
+        client.io.post(2, SendOperation::Send, 8..16, SIGNALED).expect("post a send");
+        client.io.done(2);
+    });
     connection.close();
 }
 
@@ -166,7 +197,7 @@ fn a_child_cannot_change_how_its_parent_waits() {
         forked(channel.set_nonblocking(true));
         forked(connection.client.io.channel().set_nonblocking(true));
     });
-    let (wait, end) = std::sync::mpsc::channel();
+    let (wait, end) = mpsc::channel();
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             wait.send(()).expect("the test listens");

@@ -2,7 +2,6 @@
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ucma_abi::{Command, rdma_ucm_destroy_id};
@@ -16,7 +15,7 @@ use super::id::CmId;
 use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::sys::command::Refused;
-use crate::sys::poll::set_nonblocking;
+use crate::sys::poll::Waiting;
 use crate::sys::ucma::UcmaFile;
 
 /// A channel on which the events of ids arrive: one open `/dev/infiniband/rdma_cm`.
@@ -36,9 +35,7 @@ pub struct EventChannel {
 #[derive(Debug)]
 pub(super) struct ChannelInner {
     pub(super) file: UcmaFile,
-    /// The descriptor is in non-blocking mode for the sake of deadlines, and the program wants it
-    /// to block.
-    pub(super) blocks_by_poll: AtomicBool,
+    pub(super) waiting: Waiting,
     /// Kernel ids that were dropped by a thread whose commands the kernel refused.
     orphans: Mutex<Vec<u32>>,
     /// The kernel id whose one event wakes who sleeps on the channel, until that event is read.
@@ -50,10 +47,9 @@ pub(super) struct ChannelInner {
 
 impl ChannelInner {
     pub(super) fn new(file: UcmaFile) -> Arc<Self> {
-        let blocks_by_poll = AtomicBool::new(false);
         Arc::new(Self {
             file,
-            blocks_by_poll,
+            waiting: Waiting::default(),
             orphans: Mutex::default(),
             bell: Mutex::default(),
             origins: Mutex::default(),
@@ -142,14 +138,8 @@ impl EventChannel {
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         let file = &self.inner.file;
         file.check_process()
-            .and_then(|()| set_nonblocking(file.as_fd(), nonblocking).map_err(Refused::Os))
-            .map_err(|refused| refused.during("set the blocking mode of", "the event channel"))?;
-        // Where the program wants it to block it may stay: a reader that has just found nothing in
-        // non-blocking mode must not take the mode for the program's wish.
-        if nonblocking {
-            self.inner.blocks_by_poll.store(false, Ordering::Release);
-        }
-        Ok(())
+            .and_then(|()| self.inner.waiting.set_nonblocking(file.as_fd(), nonblocking))
+            .map_err(|refused| refused.during("set the blocking mode of", "the event channel"))
     }
 }
 

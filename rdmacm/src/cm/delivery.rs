@@ -2,10 +2,8 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use ucma_abi::{rdma_ucm_event_resp, rdma_ucm_get_event};
 use verbs_abi::AlignedU64;
 
@@ -19,7 +17,6 @@ use super::parse::{EventType, RawEvent};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::sys::command::Refused;
-use crate::sys::poll::{is_nonblocking, readable, set_nonblocking};
 
 impl EventChannel {
     /// The next event; waits for one unless the channel is non-blocking.
@@ -38,16 +35,9 @@ impl EventChannel {
     #[doc(alias = "rdma_get_cm_event")]
     pub fn get_event(&self) -> Result<Event> {
         loop {
-            match self.take() {
-                Err(Refused::Os(Errno::EAGAIN)) if self.blocks_by_poll() => {
-                    readable(self.as_fd(), None).map_err(|errno| failed(Refused::Os(errno)))?;
-                }
-                Err(refused) => return Err(failed(refused)),
-                Ok(raw) => {
-                    if let Some(event) = self.deliver(&raw) {
-                        return Ok(event);
-                    }
-                }
+            let raw = self.inner.waiting.read(self.as_fd(), || self.take()).map_err(failed)?;
+            if let Some(event) = self.deliver(&raw) {
+                return Ok(event);
             }
         }
     }
@@ -64,24 +54,11 @@ impl EventChannel {
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = Instant::now().checked_add(timeout);
         self.inner.file.check_process().map_err(failed)?;
-        if !is_nonblocking(self.as_fd()).map_err(|errno| failed(Refused::Os(errno)))? {
-            self.inner.blocks_by_poll.store(true, Ordering::Release);
-            set_nonblocking(self.as_fd(), true).map_err(|errno| failed(Refused::Os(errno)))?;
-        }
         loop {
-            match self.take() {
-                Ok(raw) => {
-                    if let Some(event) = self.deliver(&raw) {
-                        return Ok(Some(event));
-                    }
-                }
-                Err(Refused::Os(Errno::EAGAIN)) => {
-                    let ready = readable(self.as_fd(), deadline);
-                    if !ready.map_err(|errno| failed(Refused::Os(errno)))? {
-                        return Ok(None);
-                    }
-                }
-                Err(refused) => return Err(failed(refused)),
+            let read = self.inner.waiting.read_by(self.as_fd(), deadline, || self.take());
+            let Some(raw) = read.map_err(failed)? else { return Ok(None) };
+            if let Some(event) = self.deliver(&raw) {
+                return Ok(Some(event));
             }
         }
     }
@@ -102,10 +79,6 @@ impl EventChannel {
             None => Ok(event),
             Some(error) => Err(error),
         }
-    }
-
-    fn blocks_by_poll(&self) -> bool {
-        self.inner.blocks_by_poll.load(Ordering::Acquire)
     }
 
     /// Takes the next event from the kernel.

@@ -1,31 +1,28 @@
-//! Completion queues, completions, and the channel that wakes who waits for them.
+//! Completion queues and completions.
 
 use std::collections::VecDeque;
 use std::iter;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use verbs_abi::{
-    AlignedU64, ib_uverbs_comp_event_desc, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc,
-    ib_wc_flags,
-};
-use zerocopy::{FromZeros, IntoBytes};
+use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc, ib_wc_flags};
+use zerocopy::FromZeros;
 
 use super::bell::Bell;
+use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
+use super::turn::Turn;
 use super::{WcOpcode, WcStatus};
-use crate::acks::{Acks, Unacknowledged};
+use crate::acks::Acks;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::{Arming, CompletionRing};
 use crate::registry::{Registry, Token};
-use crate::sys::command::Refused;
-use crate::sys::poll::set_nonblocking;
 
 /// The event counts of the process's living completion queues, by the number that the kernel knows
 /// each queue by.
-static CQS: Registry<Acks> = Registry::new();
+pub(super) static CQS: Registry<Acks> = Registry::new();
 
 /// What became of a work request.
 #[doc(alias = "ibv_wc")]
@@ -143,9 +140,9 @@ struct Inner {
     capacity: u32,
     channel: Option<CompletionChannel>,
     arming: Arming,
-    /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper,
-    /// and would leave a second one sleeping on a queue that nobody arms again.
-    sleeper: Mutex<()>,
+    /// Of the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper, and
+    /// would leave a second one sleeping on a queue that nobody arms again.
+    turn: Turn,
     acks: Arc<Acks>,
 }
 
@@ -188,7 +185,7 @@ impl CompletionQueue {
             let reason = format!("completion vector {vector} where the device has {vectors}");
             return Err(Error::invalid("create", "a completion queue", reason));
         }
-        if channel.is_some_and(|channel| channel.inner.context != *context) {
+        if channel.is_some_and(|channel| channel.context() != context) {
             let reason = "the completion channel is of another context";
             return Err(Error::invalid("create", "a completion queue", reason));
         }
@@ -213,13 +210,16 @@ impl CompletionQueue {
             capacity: response.cqe,
             channel: channel.cloned(),
             arming,
-            sleeper: Mutex::new(()),
+            turn: Turn::default(),
             acks,
         };
+        if let Some(channel) = channel {
+            channel.add_queue();
+        }
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What names this queue in [events](CompletionEvent::token).
+    /// What names this queue in [events](super::CompletionEvent::token).
     pub fn token(&self) -> Token {
         self.inner.token
     }
@@ -249,7 +249,7 @@ impl CompletionQueue {
     /// is out of order.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
-        self.check_process("poll")?;
+        self.context().check_process("poll", || self.inner.name())?;
         let polled = self.inner.completions().poll(into);
         polled.map_err(|what| Error::malformed("poll", self.inner.subject(), what))
     }
@@ -280,12 +280,6 @@ impl CompletionQueue {
         self.inner.completions().flushed.len() < self.inner.capacity as usize
     }
 
-    #[inline]
-    fn check_process(&self, operation: &'static str) -> Result<()> {
-        let checked = self.context().file().check_process();
-        checked.map_err(|refused| refused.during(operation, self.inner.subject()))
-    }
-
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
     /// the next one comes that its sender marked as solicited, or that failed.
     ///
@@ -298,7 +292,7 @@ impl CompletionQueue {
     /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
-        self.check_process("arm")?;
+        self.context().check_process("arm", || self.inner.name())?;
         let (context, handle) = (self.context(), self.inner.object.handle());
         self.inner.arming.request_notify(context, handle, solicited_only)
     }
@@ -306,29 +300,53 @@ impl CompletionQueue {
     /// Takes completions off the queue into `into`, and sleeps while there are none.
     ///
     /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there
-    /// is something. For a channel that serves no other queue: another queue's events would be
-    /// lost. Of several threads one sleeps on the channel and the others wait for their turn, where
-    /// no signal reaches them.
+    /// is something. For a channel that serves no other queue, whose events would be lost here. Of
+    /// several threads one sleeps on the channel and the others wait for their turn, where no signal
+    /// reaches them.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the queue has no channel or `into` no place;
-    /// [`ErrorKind::WouldBlock`] on a non-blocking channel; EINTR, with nothing lost; those of [`poll`](Self::poll) and
-    /// [`request_notify`](Self::request_notify).
+    /// [`ErrorKind::Invalid`] where the queue has no channel, the channel serves other queues too,
+    /// or `into` has no place; [`ErrorKind::WouldBlock`] on a non-blocking channel; EINTR, with nothing lost;
+    /// those of [`poll`](Self::poll), [`request_notify`](Self::request_notify) and
+    /// [`CompletionChannel::get_event`].
     #[doc(alias = "rdma_get_send_comp")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn wait(&self, into: &mut [Completion]) -> Result<usize> {
+        self.sleep(into, None)
+    }
+
+    /// The same, or 0 if no completion came within `timeout`.
+    ///
+    /// Holds its deadline whoever else waits or reads the channel: see
+    /// [`CompletionChannel::get_event_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), but never [`ErrorKind::WouldBlock`].
+    pub fn wait_timeout(&self, into: &mut [Completion], timeout: Duration) -> Result<usize> {
+        self.sleep(into, Some(timeout))
+    }
+
+    fn sleep(&self, into: &mut [Completion], timeout: Option<Duration>) -> Result<usize> {
         const OPERATION: &str = "wait for";
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let invalid =
+            |reason: &'static str| Error::invalid(OPERATION, self.inner.subject(), reason);
+        self.context().check_process(OPERATION, || self.inner.name())?;
         let Some(channel) = &self.inner.channel else {
-            let reason = "it has no completion channel";
-            return Err(Error::invalid(OPERATION, self.inner.subject(), reason));
+            return Err(invalid("it has no completion channel"));
         };
         if into.is_empty() {
-            let reason = "there is no place for a completion";
-            return Err(Error::invalid(OPERATION, self.inner.subject(), reason));
+            return Err(invalid("there is no place for a completion"));
         }
-        let _sleeper = self.inner.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(_turn) = self.inner.turn.take(deadline) else { return self.poll(into) };
         loop {
+            if channel.queues() > 1 {
+                return Err(invalid(
+                    "other queues have their events on its completion channel too",
+                ));
+            }
             let count = self.poll(into)?;
             if count > 0 {
                 return Ok(count);
@@ -338,7 +356,13 @@ impl CompletionQueue {
             if count > 0 {
                 return Ok(count);
             }
-            drop(channel.get_event()?);
+            let event = match timeout {
+                None => Some(channel.get_event()?),
+                Some(_) => channel.get_event_by(deadline)?,
+            };
+            if event.is_none() {
+                return self.poll(into);
+            }
         }
     }
 
@@ -358,8 +382,7 @@ impl CompletionQueue {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the queue; drop it first");
             return Err(DestroyError::new(self, Error::new(OPERATION, subject, kind)));
         }
-        let (context, what) =
-            (self.context().clone(), format!("completion queue {}", self.token()));
+        let (context, what) = (self.context().clone(), self.inner.name());
         let owner = |inner| Self { inner };
         let (inner, response) = destroy_unshared(&context, &what, self.inner, Inner::alone, owner)?;
         inner.acks.wait(response.comp_events_reported);
@@ -378,8 +401,12 @@ impl Inner {
         &mut self.object
     }
 
+    fn name(&self) -> String {
+        format!("completion queue {}", self.token)
+    }
+
     fn subject(&self) -> String {
-        format!("completion queue {} on {}", self.token, self.object.context().device().name())
+        format!("{} on {}", self.name(), self.object.context().device().name())
     }
 }
 
@@ -387,6 +414,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.object.belongs_here() {
             CQS.remove(self.token);
+        }
+        if let Some(channel) = &self.channel {
+            channel.remove_queue();
         }
     }
 }
@@ -398,105 +428,3 @@ impl PartialEq for CompletionQueue {
 }
 
 impl Eq for CompletionQueue {}
-
-const CHANNEL: &str = "the completion channel";
-
-/// Wakes who waits for completions: a descriptor that is readable when an armed queue has got one.
-///
-/// A clone is the same channel. Several queues of a device may share one.
-#[doc(alias = "ibv_comp_channel")]
-#[derive(Debug, Clone)]
-pub struct CompletionChannel {
-    inner: Arc<Channel>,
-}
-
-#[derive(Debug)]
-struct Channel {
-    context: Context,
-    fd: OwnedFd,
-}
-
-impl CompletionChannel {
-    /// Makes a completion channel. `IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`.
-    ///
-    /// # Errors
-    ///
-    /// EMFILE where the process has no more descriptors; [`ErrorKind::WrongProcess`].
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn new(context: &Context) -> Result<Self> {
-        let made = context.file().create_comp_channel();
-        let fd =
-            made.map_err(|refused| context.refused("create", "a completion channel", refused))?;
-        Ok(Self { inner: Arc::new(Channel { context: context.clone(), fd }) })
-    }
-
-    fn raw(&self) -> i32 {
-        self.inner.fd.as_raw_fd()
-    }
-
-    /// The next event; waits for one unless the descriptor is non-blocking.
-    ///
-    /// A `read` of the descriptor. Events of queues that no longer live are dropped here.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal
-    /// came first, with nothing lost; [`ErrorKind::WrongProcess`] after a fork;
-    /// [`ErrorKind::DeviceGone`].
-    #[doc(alias = "ibv_get_cq_event")]
-    pub fn get_event(&self) -> Result<CompletionEvent> {
-        const OPERATION: &str = "read";
-        let context = &self.inner.context;
-        loop {
-            context
-                .file()
-                .check_process()
-                .map_err(|refused| context.refused(OPERATION, CHANNEL, refused))?;
-            let mut event = ib_uverbs_comp_event_desc::new_zeroed();
-            let length = nix::unistd::read(&self.inner.fd, event.as_mut_bytes())
-                .map_err(|errno| Refused::Os(errno).during_wait(OPERATION, CHANNEL))?;
-            if length != size_of_val(&event) {
-                let what = format!("{length} bytes where an event has {}", size_of_val(&event));
-                return Err(Error::malformed(OPERATION, CHANNEL, what));
-            }
-            if let Some((token, acks)) = CQS.get_with_token(event.cq_handle.get()) {
-                return Ok(CompletionEvent { token, _unacknowledged: acks.hand_out(true) });
-            }
-        }
-    }
-
-    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
-    /// wait again.
-    ///
-    /// # Errors
-    ///
-    /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        let context = &self.inner.context;
-        let file = context.file();
-        file.check_process()
-            .and_then(|()| set_nonblocking(self.as_fd(), nonblocking).map_err(Refused::Os))
-            .map_err(|refused| context.refused("set the blocking mode of", CHANNEL, refused))
-    }
-}
-
-impl AsFd for CompletionChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
-    }
-}
-
-/// A completion queue has got a completion after it was armed. Dropping the event acknowledges it.
-#[doc(alias = "ibv_ack_cq_events")]
-#[derive(Debug)]
-pub struct CompletionEvent {
-    token: Token,
-    _unacknowledged: Unacknowledged,
-}
-
-impl CompletionEvent {
-    /// The queue, see [`CompletionQueue::token`].
-    pub fn token(&self) -> Token {
-        self.token
-    }
-}

@@ -246,6 +246,19 @@ impl Context {
             .map_err(|refused| self.refused(operation, what, refused))
     }
 
+    /// Refuses `operation` on `what` of this device in a child of the process that opened it. First
+    /// in calls that take a lock or store to a ring: a lock that another thread held while the
+    /// process forked stays locked in the child.
+    #[inline]
+    pub(crate) fn check_process(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let checked = self.inner.file.check_process();
+        checked.map_err(|refused| self.refused(operation, &what(), refused))
+    }
+
     /// The error of `operation` on `what` of this device.
     pub(crate) fn refused(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
         let name = self.inner.device.name();

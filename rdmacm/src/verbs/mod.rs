@@ -9,6 +9,7 @@
 mod address_handle;
 mod bell;
 mod completion;
+mod completion_channel;
 mod context;
 mod global_route;
 mod memory;
@@ -17,9 +18,11 @@ mod object;
 mod pd;
 mod post;
 mod queue_pair;
+mod turn;
 
 pub use address_handle::{AddressHandle, Destination};
-pub use completion::{Completion, CompletionChannel, CompletionEvent, CompletionQueue};
+pub use completion::{Completion, CompletionQueue};
+pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub use global_route::GRH_LENGTH;
 pub use memory::MemoryRegion;

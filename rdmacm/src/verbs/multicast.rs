@@ -30,6 +30,8 @@ impl QueuePair {
     /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
+        const OPERATION: &str = "attach to a multicast group";
+        self.context().check_process(OPERATION, || self.subject())?;
         let group = Group { gid, lid };
         // Held throughout, so that the list is what the kernel has.
         let mut groups = lock(&self.inner.groups);
@@ -39,7 +41,7 @@ impl QueuePair {
             mlid: lid,
             reserved: 0,
         };
-        self.context().command("attach to a multicast group", &self.subject(), request)?;
+        self.context().command(OPERATION, &self.subject(), request)?;
         if !groups.contains(&group) {
             groups.push(group);
         }
@@ -57,10 +59,12 @@ impl QueuePair {
     /// [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
+        const OPERATION: &str = "detach from a multicast group";
+        self.context().check_process(OPERATION, || self.subject())?;
         let group = Group { gid, lid };
         let mut groups = lock(&self.inner.groups);
         let request = detach(self.inner.object.handle(), group);
-        self.context().command("detach from a multicast group", &self.subject(), request)?;
+        self.context().command(OPERATION, &self.subject(), request)?;
         groups.retain(|attached| *attached != group);
         Ok(())
     }

@@ -138,7 +138,7 @@ impl QueuePair {
     #[doc(alias = "rdma_post_writev")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a send to";
-        self.check_process(OPERATION)?;
+        self.context().check_process(OPERATION, || self.subject())?;
         self.check_operation(request.operation)
             .map_err(|reason| self.refused(OPERATION, PostError::Invalid(reason.into())))?;
         let mut ring = lock(&self.inner.send);
@@ -174,7 +174,7 @@ impl QueuePair {
     #[doc(alias = "rdma_post_recvv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a receive to";
-        self.check_process(OPERATION)?;
+        self.context().check_process(OPERATION, || self.subject())?;
         let mut ring = lock(&self.inner.receive);
         let state = self.state();
         // SAFETY: the contract of this function is that of the callee.
@@ -222,14 +222,6 @@ impl QueuePair {
             }
             posted => posted,
         }
-    }
-
-    #[inline]
-    fn check_process(&self, operation: &'static str) -> Result<()> {
-        self.context()
-            .file()
-            .check_process()
-            .map_err(|refused| self.refused(operation, PostError::Refused(refused)))
     }
 
     #[cold]

@@ -164,19 +164,21 @@ impl Error {
         &self.kind
     }
 
-    /// The errno that the C library would have left: the kernel's own where the kernel was asked.
+    /// The error as an errno: the kernel's own where the kernel refused, else the one that the C
+    /// library leaves. So every [`ErrorKind::Rejected`] is ECONNREFUSED, and
+    /// [`ErrorKind::Unreachable`] is the event's status where that is an errno.
     ///
-    /// For [`ErrorKind::NotResolved`], where C leaves any number, the one that comes closest to the
-    /// `EAI_*` code.
+    /// Where C leaves what is no errno of this error, the closest one: EHOSTUNREACH for a peer that
+    /// refused to say where to send datagrams, for [`ErrorKind::NotResolved`] that of the `EAI_*`
+    /// code.
     pub fn errno(&self) -> i32 {
         match &self.kind {
             ErrorKind::Os(errno)
             | ErrorKind::Remedy { errno, .. }
             | ErrorKind::Invalid { errno, .. }
             | ErrorKind::DeviceGone(errno) => *errno,
-            ErrorKind::Rejected(rejection) => {
-                rejection.reason.errno().unwrap_or(Errno::ECONNREFUSED as i32)
-            }
+            ErrorKind::Rejected(_) => Errno::ECONNREFUSED as i32,
+            ErrorKind::Unreachable(status) if *status < 0 => status.saturating_neg(),
             ErrorKind::Unreachable(_) => Errno::EHOSTUNREACH as i32,
             ErrorKind::NotResolved { code, .. } => EaiName(*code).errno() as i32,
             ErrorKind::TimedOut => Errno::ETIMEDOUT as i32,

@@ -207,6 +207,14 @@ mod tests {
         };
         assert!(kind(EventType::Rejected, 8).contains("nobody listens on the port"));
         assert!(kind(EventType::Unreachable, -110).contains("unreachable"));
+        let errno = |event_type, status| {
+            let error = event(event_type, status).failure(EventType::Established);
+            error.expect("a failure").errno()
+        };
+        assert_eq!(errno(EventType::Unreachable, -110), libc::ETIMEDOUT);
+        assert_eq!(errno(EventType::Unreachable, 1), libc::EHOSTUNREACH);
+        assert_eq!(errno(EventType::Rejected, -104), libc::ECONNREFUSED);
+        assert_eq!(errno(EventType::Rejected, 8), libc::ECONNREFUSED);
         assert!(kind(EventType::AddrError, -110).ends_with("timed out"));
         assert!(kind(EventType::AddrError, -19).ends_with("No such device (ENODEV)"));
         assert!(kind(EventType::AddrResolved, 0).contains("RDMA_CM_EVENT_ADDR_RESOLVED"));

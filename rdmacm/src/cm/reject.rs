@@ -27,7 +27,8 @@ impl RejectReason {
     pub const VENDOR_OPTION_NOT_SUPPORTED: Self =
         Self::of(ib_cm_rej_reason::IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED);
 
-    /// The errno, where the rejection has one: on iWARP.
+    /// The errno of the driver, where the rejection has one: on iWARP. That of the
+    /// [error](crate::Error::errno) is ECONNREFUSED for every rejection.
     pub fn errno(self) -> Option<i32> {
         self.0.checked_neg().filter(|errno| *errno > 0)
     }

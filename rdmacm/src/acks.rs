@@ -3,6 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
+use crate::sys::process::Process;
+
 /// The events of one object that were handed to the program, and those that it is done with.
 ///
 /// The kernel counts what it has reported and tells the number when the object is destroyed; a
@@ -35,7 +37,8 @@ impl Acks {
         let mut state = self.lock();
         state.outstanding.push(receiver);
         let moves = if recent { state.moves } else { state.moves.wrapping_sub(1) };
-        Unacknowledged { acks: Arc::clone(self), receiver, moves }
+        let process = Process::current();
+        Unacknowledged { acks: Arc::clone(self), receiver, moves, process }
     }
 
     /// The object has moved: every event so far is an earlier one.
@@ -85,10 +88,16 @@ pub(crate) struct Unacknowledged {
     receiver: ThreadId,
     /// How often the object had moved.
     moves: u32,
+    /// The process that received it.
+    process: Process,
 }
 
 impl Drop for Unacknowledged {
     fn drop(&mut self) {
+        // A child has inherited the lock, which may be held in its parent, and nobody to unlock it.
+        if !self.process.is_current() {
+            return;
+        }
         let mut state = self.acks.lock();
         if let Some(place) = state.outstanding.iter().position(|id| *id == self.receiver) {
             state.outstanding.swap_remove(place);
@@ -105,6 +114,8 @@ impl Drop for Unacknowledged {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -112,11 +123,17 @@ mod tests {
         let acks = Arc::new(Acks::default());
         let event = acks.hand_out(true);
         assert!(acks.held_by_this_thread());
+        let dropped = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 assert!(!acks.held_by_this_thread());
                 acks.wait(1);
+                assert!(dropped.load(Ordering::SeqCst), "it did not wait");
             });
+            while acks.lock().waiting == 0 && !waiter.is_finished() {
+                thread::yield_now();
+            }
+            dropped.store(true, Ordering::SeqCst);
             drop(event);
             waiter.join().expect("the waiter returns");
         });

@@ -1,6 +1,6 @@
 //! Communication ids: their life, their commands, their device.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
+use crate::sys::process::Process;
 use crate::sys::ucma::UcmaFile;
 use crate::verbs::{Context, QpType, QueuePair};
 
@@ -29,9 +30,12 @@ pub(super) static IDS: Registry<Inner> = Registry::new();
 
 /// A communication id: what a socket is to TCP.
 ///
-/// The id owns the kernel's object. Dropping it destroys that object and never waits;
-/// [`destroy`](Self::destroy) waits for the events that are still out. Calls may come from several
-/// threads; the kernel takes them one after the other.
+/// The id owns the kernel's object. Dropping it destroys that object and waits for nobody in this
+/// process; [`destroy`](Self::destroy) waits for the events that are still out. Calls may come from
+/// several threads; the kernel takes them one after the other.
+///
+/// On iWARP the kernel itself may wait: destroying or dropping an id whose peer has not answered
+/// [`connect`](Self::connect) yet takes until the driver gives up (siw about 10 s).
 ///
 /// After a fork the id belongs to the parent, see [`EventChannel`].
 #[doc(alias = "rdma_cm_id")]
@@ -51,6 +55,11 @@ pub(super) struct Inner {
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
     home: RwLock<Home>,
+    /// It is destroyed, or being destroyed: set while `home` is held for writing, which may be for
+    /// long, as who reads events must not wait for that.
+    gone: AtomicBool,
+    /// The process that the id belongs to.
+    process: Process,
     /// LISTEN had success. Set while `home` is held for reading.
     pub(super) listens: AtomicBool,
     /// Held while the id migrates, until the events of the old channel are acknowledged: an event
@@ -68,8 +77,6 @@ pub(super) struct Home {
     pub(super) former: Vec<Arc<ChannelInner>>,
     /// The channel is the id's own, and calls wait for their events.
     pub(super) sync: Option<Arc<Synchronous>>,
-    /// It is destroyed.
-    gone: bool,
 }
 
 /// What changes in the life of an id.
@@ -196,7 +203,8 @@ impl CmId {
     ///
     /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the
     /// requests among them; on a connected id it disconnects. The id leaves its multicast
-    /// groups. Its queue pair goes, unless the program holds it too.
+    /// groups. Its queue pair goes, unless the program holds it too. On iWARP the command takes
+    /// until the peer answers or the driver gives up, while the id connects.
     ///
     /// # Errors
     ///
@@ -230,13 +238,13 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        let channel = self.inner.channel();
-        if self.inner.is_gone() || !channel.file.belongs_here() {
+        // First: a child has inherited locks that were held in its parent, and nobody to unlock them.
+        if !self.inner.process.is_current() || self.inner.is_gone() {
             return;
         }
         IDS.remove(self.inner.token);
         if let Err(Refused::WrongProcess(_)) = self.inner.end() {
-            channel.abandon(self.inner.handle);
+            self.inner.home().channel.abandon(self.inner.handle);
         }
         multicast::forget(&self.inner.let_go());
     }
@@ -256,7 +264,9 @@ impl Inner {
             port_space,
             qp_type,
             acks: Arc::default(),
-            home: RwLock::new(Home { channel, former: Vec::new(), sync: None, gone: false }),
+            home: RwLock::new(Home { channel, former: Vec::new(), sync: None }),
+            gone: AtomicBool::new(false),
+            process: Process::current(),
             listens: AtomicBool::new(false),
             migration: Mutex::default(),
             state: Mutex::new(state),
@@ -290,11 +300,15 @@ impl Inner {
 
     /// Whether the kernel's object is destroyed. The program gets no more events then.
     pub(super) fn is_gone(&self) -> bool {
-        self.home().gone
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Counts an event that came from `channel` as handed to this thread.
     pub(super) fn hand_out(&self, channel: &Arc<ChannelInner>) -> Unacknowledged {
+        // What is destroyed does not move any more, so nobody asks for events of before.
+        if self.is_gone() {
+            return self.acks.hand_out(true);
+        }
         let home = self.home();
         self.acks.hand_out(Arc::ptr_eq(&home.channel, channel))
     }
@@ -316,10 +330,6 @@ impl Inner {
         self.home.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn channel(&self) -> Arc<ChannelInner> {
-        Arc::clone(&self.home().channel)
-    }
-
     /// Sends a command to the channel that owns the id.
     pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
         self.run(|file| file.command(request))
@@ -332,7 +342,7 @@ impl Inner {
     ) -> Result<T, Refused> {
         let home = self.home();
         // What the kernel would say.
-        if home.gone { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.run(command) }
+        if self.is_gone() { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.run(command) }
     }
 
     /// The same, for `operation` on `subject`.
@@ -358,10 +368,13 @@ impl Inner {
 
     /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
     fn end(&self) -> Result<u32, Refused> {
-        let mut home = self.home_mut();
-        let response = home.channel.command(destroy_id(self.handle))?;
-        home.gone = true;
-        Ok(response.events_reported)
+        let home = self.home_mut();
+        self.gone.store(true, Ordering::Release);
+        let ended = home.channel.command(destroy_id(self.handle));
+        if ended.is_err() {
+            self.gone.store(false, Ordering::Release);
+        }
+        ended.map(|response| response.events_reported)
     }
 
     pub(super) fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
@@ -409,6 +422,8 @@ pub(super) mod tests {
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::thread;
 
     use ucma_abi::rdma_ucm_listen;
 
@@ -446,5 +461,27 @@ pub(super) mod tests {
         assert_eq!(late.send(listen), Err(Refused::Os(Errno::ENOENT)));
         drop(late);
         assert_eq!(commands(kernel), [7, 1], "LISTEN, DESTROY_ID");
+    }
+
+    #[test]
+    fn who_reads_an_event_does_not_wait_until_its_id_is_destroyed() {
+        let (fake, _kernel) = UnixStream::pair().expect("a pair of sockets");
+        let channel = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
+        let service = (PortSpace::Tcp, QpType::IB_UVERBS_QPT_RC);
+        let state = State::default();
+        let inner = Inner::new(IDS.reserve(), 7, service, Arc::clone(&channel), state);
+        // As while the kernel takes its time with DESTROY_ID.
+        let home = inner.home_mut();
+        inner.gone.store(true, Ordering::Release);
+        let (says, hears) = mpsc::channel();
+        let read = Arc::clone(&inner);
+        thread::spawn(move || {
+            assert!(read.is_gone());
+            read.swallow(&channel);
+            says.send(())
+        });
+        hears.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+        drop(home);
+        inner.acks.wait(1);
     }
 }

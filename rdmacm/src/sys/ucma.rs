@@ -50,13 +50,6 @@ impl UcmaFile {
         Self { fd, process: Process::current() }
     }
 
-    /// Whether commands can have success at all: not in a child of the process that opened the
-    /// file.
-    #[inline]
-    pub(crate) fn belongs_here(&self) -> bool {
-        self.process.is_current()
-    }
-
     /// Refuses what a forked child must not do with its parent's file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Refused> {

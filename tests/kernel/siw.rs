@@ -441,6 +441,20 @@ fn private_data_has_the_length_that_was_sent() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
+fn accepting_what_stands_does_no_harm() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    tell(client, server);
+    for side in [server, client] {
+        let refused = side.id.accept(&ConnParam::default()).expect_err("nothing to accept");
+        assert_invalid(&refused, &["accept id", "no request", "accepted already"]);
+    }
+    tell(server, client);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
 fn nobody_listens() {
     let channel = channel();
     let client = Side::new(resolve(&channel, siw(7199)), Shape::default());

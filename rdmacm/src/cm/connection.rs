@@ -1,5 +1,7 @@
 //! Connecting, accepting, rejecting, disconnecting, and the queue pair that goes with it.
 
+use std::mem;
+
 use ucma_abi::{
     RDMA_MAX_PRIVATE_DATA, ib_cm_rej_reason, rdma_ucm_accept, rdma_ucm_conn_param,
     rdma_ucm_connect, rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
@@ -161,7 +163,8 @@ impl CmId {
     /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams, 251
     /// on iWARP), for depths above the device's, and for no queue pair at all; EINVAL in the wrong state. Where the queue
     /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
-    /// drop the id. Where the command itself is refused the queue pair is in ERR, and the kernel has
+    /// drop the id. [`ErrorKind::Invalid`] on an id that no request brought, or that is accepted
+    /// already. Where the command itself is refused the queue pair is in ERR, and the kernel has
     /// rejected the peer if there was one to reject.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
@@ -196,16 +199,17 @@ impl CmId {
             }
             accepted
         };
-        if self.inner.service() == Service::Datagram {
-            return say();
-        }
-        self.inner.complete(EventType::Established, || {
-            if let Some(qp) = &qp {
-                let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
-                self.inner.carry_out(&steps, qp)?;
-            }
-            say()
-        })
+        let connected = self.inner.service() == Service::Connected;
+        let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
+        let start = || {
+            self.inner.take_acceptance(OPERATION)?;
+            let carried_out = match &qp {
+                Some(qp) if connected => self.inner.carry_out(&steps, qp),
+                _ => Ok(()),
+            };
+            carried_out.and_then(|()| say()).inspect_err(|_| self.inner.state().acceptable = true)
+        };
+        if connected { self.inner.complete(EventType::Established, start) } else { start() }
     }
 
     /// Rejects the request that brought this id, with bytes for the peer's program.
@@ -251,6 +255,9 @@ impl CmId {
     /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
     /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
     /// it has waited in vain for more than a minute (with status -ETIMEDOUT).
+    ///
+    /// On iWARP the command takes until the peer answers or the driver gives up (siw about 10 s)
+    /// where it has not answered [`connect`](Self::connect) yet.
     ///
     /// # Errors
     ///
@@ -338,6 +345,17 @@ impl Inner {
             }
             _ => Some(seen),
         }
+    }
+
+    /// That there is a request to accept, which nobody else accepts from now on.
+    fn take_acceptance(&self, operation: &'static str) -> Result<()> {
+        self.process.check().map_err(|refused| refused.during(operation, self.to_string()))?;
+        // The kernel would refuse only after the queue pair of a connection that stands was touched.
+        if mem::take(&mut self.state().acceptable) {
+            return Ok(());
+        }
+        let reason = "no request brought it, or it is accepted already";
+        Err(Error::invalid(operation, self.to_string(), reason))
     }
 
     /// Tells the peer that accepted that the queue pair is ready.

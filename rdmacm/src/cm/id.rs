@@ -59,7 +59,7 @@ pub(super) struct Inner {
     /// long, as who reads events must not wait for that.
     gone: AtomicBool,
     /// The process that the id belongs to.
-    process: Process,
+    pub(super) process: Process,
     /// LISTEN had success. Set while `home` is held for reading.
     pub(super) listens: AtomicBool,
     /// Held while the id migrates, until the events of the old channel are acknowledged: an event
@@ -85,6 +85,8 @@ pub(super) struct State {
     /// The device that the id is bound to, once somebody asked.
     pub(super) context: Option<Context>,
     pub(super) qp: Option<QueuePair>,
+    /// A request brought the id, and it is not accepted yet.
+    pub(super) acceptable: bool,
     /// How long calls wait for events, where the id is synchronous.
     pub(super) timeout: Option<Duration>,
     /// Of an endpoint that listens, the queue pair that each request gets.
@@ -282,7 +284,7 @@ impl Inner {
         handle: u32,
         data: &EventData,
     ) -> Arc<Self> {
-        let mut state = State::default();
+        let mut state = State { acceptable: true, ..State::default() };
         if let EventData::Connection(asked) = data {
             state.asked_responder_resources = asked.responder_resources;
             state.asked_initiator_depth = asked.initiator_depth;

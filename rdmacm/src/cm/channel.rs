@@ -21,8 +21,11 @@ use crate::sys::ucma::UcmaFile;
 /// A channel on which the events of ids arrive: one open `/dev/infiniband/rdma_cm`.
 ///
 /// The channel is a plain descriptor ([`AsFd`]): readable when an event waits, fit for poll and
-/// epoll, blocking or not. Several threads may read it; each event goes to one of them. The
-/// descriptor stays open until the channel and every id on it are gone.
+/// epoll. Programs that poll it make it [non-blocking](Self::set_nonblocking): what made it readable
+/// may be an event that the library keeps for itself (of an id that is gone, or the one with which
+/// [`CmId::migrate`] wakes sleepers), behind which a blocking [`get_event`](Self::get_event) waits
+/// for the next. Several threads may read it; each event goes to one of them. The descriptor stays
+/// open until the channel and every id on it are gone.
 ///
 /// After a fork the channel belongs to the parent: every call of the child fails with
 /// [`ErrorKind::WrongProcess`], and drops there do nothing.

@@ -54,11 +54,15 @@ impl EventChannel {
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = Instant::now().checked_add(timeout);
         self.inner.file.check_process().map_err(failed)?;
+        // Without any time at all, the call looks through what is there.
+        let is_over =
+            || !timeout.is_zero() && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         loop {
             let read = self.inner.waiting.read_by(self.as_fd(), deadline, || self.take());
             let Some(raw) = read.map_err(failed)? else { return Ok(None) };
-            if let Some(event) = self.deliver(&raw) {
-                return Ok(Some(event));
+            let event = self.deliver(&raw);
+            if event.is_some() || is_over() {
+                return Ok(event);
             }
         }
     }

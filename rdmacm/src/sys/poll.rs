@@ -1,7 +1,7 @@
 //! Waiting for descriptors, and whether they wait by themselves.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -17,8 +17,8 @@ use super::command::Refused;
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// The descriptor is in non-blocking mode for the sake of deadlines, and the program wants it
-    /// to block.
-    by_poll: AtomicBool,
+    /// to block. Locked while the mode changes.
+    by_poll: Mutex<bool>,
 }
 
 impl Waiting {
@@ -28,11 +28,12 @@ impl Waiting {
         fd: BorrowedFd<'_>,
         nonblocking: bool,
     ) -> Result<(), Refused> {
+        let mut by_poll = self.by_poll();
         set_nonblocking(fd, nonblocking).map_err(Refused::Os)?;
         // Where the program wants it to block it may stay: a reader that has just found nothing in
         // non-blocking mode must not take the mode for the program's wish.
         if nonblocking {
-            self.by_poll.store(false, Ordering::Release);
+            *by_poll = false;
         }
         Ok(())
     }
@@ -45,7 +46,7 @@ impl Waiting {
     ) -> Result<T, Refused> {
         loop {
             match read() {
-                Err(Refused::Os(Errno::EAGAIN)) if self.by_poll.load(Ordering::Acquire) => {
+                Err(Refused::Os(Errno::EAGAIN)) if *self.by_poll() => {
                     readable(fd, None).map_err(Refused::Os)?;
                 }
                 done => return done,
@@ -60,10 +61,7 @@ impl Waiting {
         deadline: Option<Instant>,
         read: impl Fn() -> Result<T, Refused>,
     ) -> Result<Option<T>, Refused> {
-        if !is_nonblocking(fd).map_err(Refused::Os)? {
-            self.by_poll.store(true, Ordering::Release);
-            set_nonblocking(fd, true).map_err(Refused::Os)?;
-        }
+        self.poll_from_now_on(fd).map_err(Refused::Os)?;
         loop {
             match read() {
                 Err(Refused::Os(Errno::EAGAIN)) => {
@@ -74,6 +72,20 @@ impl Waiting {
                 done => return done.map(Some),
             }
         }
+    }
+
+    /// Makes the descriptor non-blocking, and remembers whether the program wants it to block.
+    fn poll_from_now_on(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut by_poll = self.by_poll();
+        if !is_nonblocking(fd)? {
+            set_nonblocking(fd, true)?;
+            *by_poll = true;
+        }
+        Ok(())
+    }
+
+    fn by_poll(&self) -> MutexGuard<'_, bool> {
+        self.by_poll.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

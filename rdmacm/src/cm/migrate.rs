@@ -35,7 +35,8 @@ impl CmId {
     /// Requests to a listener that were not read yet move too, and the ids of later ones are born on
     /// the new channel; ids that it brought before stay where they are. A listener keeps the
     /// channels that it was on open until it is destroyed, as the kernel leaves the ids of unread
-    /// requests there. A request that arrives during the call may still come on the old channel.
+    /// requests there. A request that arrives during the call may still come on the old channel, and
+    /// counts as one of those that the call waits for.
     ///
     /// The kernel does not wake who sleeps on the new channel when events come along, so the call
     /// makes it post one more event there, which [`EventChannel::get_event`] swallows: the outcome

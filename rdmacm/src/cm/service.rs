@@ -305,12 +305,13 @@ pub(crate) fn find_service(
     let mut failure = Error::os(operation, subject.to_owned(), Errno::ENOENT);
     for device in device::list()? {
         for number in 1..=device.port_count().unwrap_or(0) {
-            let port = device.port(number)?;
+            // One that is broken, or vanishes, is no reason not to ask the others.
+            let Ok(port) = device.port(number) else { continue };
             let is_infiniband = port.link_layer() == Some(LinkLayer::IB_LINK_LAYER_INFINIBAND);
             if !is_infiniband || port.state() != Some(PortState::IB_PORT_ACTIVE) {
                 continue;
             }
-            let Some(entry) = port.gids()?.next() else { continue };
+            let Some(entry) = port.gids().ok().and_then(|mut gids| gids.next()) else { continue };
             match ask_port(entry.gid, service, &hints) {
                 Ok(found) => return Ok(found),
                 Err(error) => failure = error,

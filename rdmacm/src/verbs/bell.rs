@@ -3,13 +3,19 @@
 //! The kernel raises the event of an armed queue for its own completions only. So it is made to
 //! complete one more request: a receive of a queue pair that only serves this, and that goes to ERR.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use verbs_abi::{ib_qp_attr_mask, ib_uverbs_create_qp, ib_uverbs_destroy_qp, ib_uverbs_modify_qp};
 
 use super::object::Object;
 use super::pd::ProtectionDomain;
-use super::{QpState, QpType};
+use super::{Completion, QpState, QpType, WcStatus};
 use crate::error::Result;
 use crate::provider::ReceiveRing;
+
+/// The identifier of the next bell's request. A number alone names no bell: it may be that of a queue
+/// pair that is gone, whose completions are on the queue still.
+static NEXT_WR_ID: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A queue pair whose one completion is nobody's. It keeps its number from other queue pairs until
 /// that completion is taken off the queue.
@@ -19,6 +25,7 @@ pub(super) struct Bell {
     // Behind the object: the queue pair is made in it.
     _pd: ProtectionDomain,
     number: u32,
+    wr_id: u64,
     receive: ReceiveRing,
 }
 
@@ -37,12 +44,13 @@ impl Bell {
         };
         let (response, _, receive) = context.provider().create_qp(context, request)?;
         let object = Object::new(context, response.qp_handle);
-        Ok(Self { object, _pd: pd.clone(), number: response.qpn, receive })
+        let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
+        Ok(Self { object, _pd: pd.clone(), number: response.qpn, wr_id, receive })
     }
 
     /// Rings: the completion comes, and with it the event.
     pub(super) fn ring(&mut self) {
-        let posted = self.receive.post_nothing(QpState::IB_QPS_INIT, 0);
+        let posted = self.receive.post_nothing(QpState::IB_QPS_INIT, self.wr_id);
         debug_assert!(posted.is_ok(), "the ring is empty");
         let request = ib_uverbs_modify_qp {
             qp_handle: self.object.handle(),
@@ -54,8 +62,10 @@ impl Bell {
         let _ = self.object.context().file().command(request);
     }
 
-    /// The queue pair's number.
-    pub(super) fn number(&self) -> u32 {
-        self.number
+    /// Whether `completion` is this bell's.
+    pub(super) fn made(&self, completion: &Completion) -> bool {
+        completion.qp_num() == self.number
+            && completion.wr_id() == self.wr_id
+            && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR
     }
 }

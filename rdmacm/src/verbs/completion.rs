@@ -119,8 +119,7 @@ impl Completions {
             return Ok(count);
         }
         for place in (0..count).rev() {
-            let heard = |bell: &Bell| bell.number() == into[place].qp_num();
-            if let Some(bell) = self.bells.iter().position(heard) {
+            if let Some(bell) = self.bells.iter().position(|bell| bell.made(&into[place])) {
                 self.bells.swap_remove(bell);
                 into[place..count].rotate_left(1);
                 count -= 1;

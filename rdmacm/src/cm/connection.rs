@@ -250,8 +250,8 @@ impl CmId {
 
     /// Ends the connection.
     ///
-    /// The queue pair goes to ERR (on iWARP by way of SQD), which completes what is posted with a flush
-    /// error; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
+    /// The queue pair goes to ERR, which completes what is posted with a flush error and on iWARP closes
+    /// the connection; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
     /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
     /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
     /// it has waited in vain for more than a minute (with status -ETIMEDOUT).
@@ -266,10 +266,10 @@ impl CmId {
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
         self.inner.check_service("disconnect")?;
-        let context = self.context()?;
+        self.context()?;
         self.inner.complete(EventType::Disconnected, || {
             if let Some(qp) = self.qp() {
-                self.inner.carry_out(transition::disconnecting(context.transport()), &qp)?;
+                self.inner.carry_out(&transition::ended(), &qp)?;
             }
             let request = rdma_ucm_disconnect { id: self.inner.handle };
             self.inner.command("disconnect", || self.inner.to_string(), request)
@@ -376,7 +376,7 @@ impl Inner {
     fn fail_qp(&self) {
         let qp = self.state().qp.clone();
         if let Some(qp) = qp {
-            let _ = self.carry_out(&transition::failed(), &qp);
+            let _ = self.carry_out(&transition::ended(), &qp);
         }
     }
 

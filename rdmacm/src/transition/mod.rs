@@ -8,7 +8,6 @@ use verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
 use crate::cm::Service;
-use crate::device::Transport;
 use crate::error::Result;
 use crate::verbs::{QpState, QueuePair};
 
@@ -76,20 +75,13 @@ pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option
     ]
 }
 
-/// No connection will come of it: what is posted completes with a flush error.
-pub(crate) fn failed() -> [Step; 1] {
+/// The connection ends, or none will come of it: what is posted completes with a flush error. On
+/// iWARP that closes the connection.
+///
+/// The C library goes to SQD on iWARP. That closes the connection in the same way, cutting off what
+/// is being sent, but siw then forgets the reads whose answers have not come.
+pub(crate) fn ended() -> [Step; 1] {
     [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
-}
-
-/// The connection ends: on iWARP SQD closes it, and ERR makes sure that it does not come about where
-/// it did not stand yet; elsewhere what is posted is flushed, and the connection stands.
-pub(crate) fn disconnecting(transport: Transport) -> &'static [Step] {
-    const FLUSH: Step = Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly };
-    const CLOSE: Step = Step { state: QpState::IB_QPS_SQD, attributes: Attributes::StateOnly };
-    match transport {
-        Transport::Iwarp => &[CLOSE, FLUSH],
-        _ => &[FLUSH],
-    }
 }
 
 /// Takes `qp` through `steps`; `ask` is the connection manager's INIT_QP_ATTR.
@@ -191,10 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn iwarp_closes_and_all_flush() {
-        let iwarp = [QpState::IB_QPS_SQD, QpState::IB_QPS_ERR];
-        assert_eq!(states(disconnecting(Transport::Iwarp)), iwarp);
-        assert_eq!(states(disconnecting(Transport::InfiniBand)), [QpState::IB_QPS_ERR]);
-        assert_eq!(failed()[0].attributes, Attributes::StateOnly);
+    fn the_end_flushes() {
+        assert_eq!(states(&ended()), [QpState::IB_QPS_ERR]);
+        assert_eq!(ended()[0].attributes, Attributes::StateOnly);
     }
 }

@@ -253,6 +253,15 @@ impl SendRing {
             Self::Siw(ring) => ring.abandoned(),
         }
     }
+
+    /// Whether the queue pair never leaves ERR: the kernel ignores steps out of it, and says that
+    /// they went well.
+    pub(crate) fn stays_in_error(&self) -> bool {
+        match self {
+            Self::Rxe(_) => false,
+            Self::Siw(_) => true,
+        }
+    }
 }
 
 /// The program's end of a receive queue.

@@ -198,7 +198,7 @@ impl QueuePair {
     /// Changes the attributes that the mask in `attributes` names.
     ///
     /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the
-    /// mask above those are left out.
+    /// mask above those are left out. Posts by other threads wait while the state changes.
     ///
     /// # Errors
     ///
@@ -236,21 +236,23 @@ impl QueuePair {
             alt_timeout: attributes.alt_timeout,
             reserved: [0; 2],
         };
-        // Of a request that another thread posts meanwhile, either the kernel or the post must see
-        // that it is to be flushed.
-        let rings = (state == QpState::IB_QPS_ERR)
-            .then(|| (lock(&self.inner.send), lock(&self.inner.receive)));
+        let moves = mask.contains(ib_qp_attr_mask::IB_QP_STATE);
+        // The state that is stored last must be the kernel's; and of a request that another thread
+        // posts meanwhile, either the kernel or the post must see that it is to be flushed.
+        let rings = moves.then(|| (lock(&self.inner.send), lock(&self.inner.receive)));
         let modified = self.context().file().command(request);
-        if modified.is_ok() && mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
-            self.inner.state.store(state.0, Ordering::Release);
-            if let Some((mut send, mut receive)) = rings {
+        if let (Ok(_), Some((mut send, mut receive))) = (&modified, rings) {
+            if self.state() != QpState::IB_QPS_ERR || !send.stays_in_error() {
+                self.inner.state.store(state.0, Ordering::Release);
+            }
+            if state == QpState::IB_QPS_ERR {
                 let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
                 send_cq.flush(pd, *number, &send.abandoned());
                 recv_cq.flush(pd, *number, &receive.abandoned());
             }
         }
         modified.map_err(|refused| {
-            let what = match mask.contains(ib_qp_attr_mask::IB_QP_STATE) {
+            let what = match moves {
                 true => format!("{} to {state}", self.subject()),
                 false => self.subject(),
             };

@@ -109,6 +109,13 @@ impl QueuePair {
     /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a
     /// doorbell. A completion follows if the request is signalled or fails.
     ///
+    /// On siw none follows for the time being where the kernel has taken the queue pair to ERR by
+    /// itself, as it does when the peer ends the connection: it takes the doorbell and does nothing,
+    /// as it does while it is busy, and the library cannot tell which. The request comes back with
+    /// the [`disconnect`](crate::cm::CmId::disconnect) that answers the event `Disconnected`, or
+    /// with a [`modify`](Self::modify) to ERR. So who waits for a completion looks for that event
+    /// as well.
+    ///
     /// # Safety
     ///
     /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
@@ -167,8 +174,9 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold.
-    /// Nothing is posted then. [`ErrorKind::WrongProcess`] after a fork.
+    /// the queue pair does not hold; [`ErrorKind::WrongProcess`] after a fork. Nothing is posted
+    /// then. Any other error is that of telling rxe ([`ErrorKind::DeviceGone`]): the request stands
+    /// in the queue, so that the obligations above hold.
     #[doc(alias = "ibv_post_recv")]
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_post_recvv")]

@@ -5,8 +5,10 @@
 //! polling and arming need none. (`drivers/infiniband/sw/siw`, uapi `siw-abi.h`.)
 //!
 //! The kernel copies an element before it looks at what it says, and refuses it then: an element
-//! that it refuses stays where it is, and nothing behind it is ever done. So all that it could
-//! refuse is refused here.
+//! that it refuses stays where it is, and nothing behind it is ever done. So what it could refuse is
+//! refused here, but for a read on a connection that was made without: only the doorbell tells.
+//! Behind a request that the kernel is busy with there is none, and it ends the connection when it
+//! comes to the read.
 //!
 //! # Safety
 //!
@@ -103,10 +105,11 @@ pub(super) fn create_qp(
     response.max_send_wr = driver.num_sqe;
     response.max_recv_wr = driver.num_rqe;
     let max_sge = u32::try_from(SIW_MAX_SGE).expect("6 fits");
+    let max_inline = u32::try_from(SIW_MAX_INLINE).expect("80 fits");
     let send = SendRing {
         ring: send,
         max_sge: response.max_send_sge.min(max_sge),
-        max_inline: response.max_inline_data,
+        max_inline: response.max_inline_data.min(max_inline),
         signal_all,
         connected: false,
         owes_doorbell: false,
@@ -231,7 +234,8 @@ impl SendRing {
         self.owes_doorbell = rung.is_err();
         match rung {
             Ok(()) => Ok(()),
-            // The connection is on its way down, and the kernel flushes when it is there.
+            // The connection is on its way down, and the kernel flushes when it is there: who else
+            // holds the queue pair's lock in the kernel is a modify, and that waits for the ring.
             Err(Refused::Os(Errno::ENOTCONN)) => Ok(()),
             Err(Refused::Os(Errno::EINVAL)) => {
                 self.ring.take_back();
@@ -363,4 +367,58 @@ fn gathered(pieces: &[Sge], most: u32, into: &mut [siw_sge; SIW_MAX_SGE]) -> Res
         number += 1;
     }
     Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_opcode_and_status_is_translated() {
+        const UNKNOWN: WcOpcode = WcOpcode(u32::MAX);
+        let opcodes = [
+            (siw_opcode::SIW_OP_WRITE, WcOpcode::IB_UVERBS_WC_RDMA_WRITE),
+            (siw_opcode::SIW_OP_READ, WcOpcode::IB_UVERBS_WC_RDMA_READ),
+            (siw_opcode::SIW_OP_READ_LOCAL_INV, WcOpcode::IB_UVERBS_WC_RDMA_READ),
+            (siw_opcode::SIW_OP_SEND, WcOpcode::IB_UVERBS_WC_SEND),
+            (siw_opcode::SIW_OP_SEND_WITH_IMM, WcOpcode::IB_UVERBS_WC_SEND),
+            (siw_opcode::SIW_OP_SEND_REMOTE_INV, WcOpcode::IB_UVERBS_WC_SEND),
+            (siw_opcode::SIW_OP_FETCH_AND_ADD, UNKNOWN),
+            (siw_opcode::SIW_OP_COMP_AND_SWAP, UNKNOWN),
+            (siw_opcode::SIW_OP_RECEIVE, WcOpcode::IB_WC_RECV),
+            (siw_opcode::SIW_OP_READ_RESPONSE, UNKNOWN),
+            (siw_opcode::SIW_OP_INVAL_STAG, UNKNOWN),
+            (siw_opcode::SIW_OP_REG_MR, UNKNOWN),
+            (siw_opcode(u8::MAX), UNKNOWN),
+        ];
+        let statuses = [
+            (siw_wc_status::SIW_WC_SUCCESS, WcStatus::IB_WC_SUCCESS),
+            (siw_wc_status::SIW_WC_LOC_LEN_ERR, WcStatus::IB_WC_LOC_LEN_ERR),
+            (siw_wc_status::SIW_WC_LOC_PROT_ERR, WcStatus::IB_WC_LOC_PROT_ERR),
+            (siw_wc_status::SIW_WC_LOC_QP_OP_ERR, WcStatus::IB_WC_LOC_QP_OP_ERR),
+            (siw_wc_status::SIW_WC_WR_FLUSH_ERR, WcStatus::IB_WC_WR_FLUSH_ERR),
+            (siw_wc_status::SIW_WC_BAD_RESP_ERR, WcStatus::IB_WC_BAD_RESP_ERR),
+            (siw_wc_status::SIW_WC_LOC_ACCESS_ERR, WcStatus::IB_WC_LOC_ACCESS_ERR),
+            (siw_wc_status::SIW_WC_REM_ACCESS_ERR, WcStatus::IB_WC_REM_ACCESS_ERR),
+            (siw_wc_status::SIW_WC_REM_INV_REQ_ERR, WcStatus::IB_WC_REM_INV_REQ_ERR),
+            (siw_wc_status::SIW_WC_GENERAL_ERR, WcStatus::IB_WC_GENERAL_ERR),
+            (siw_wc_status(u16::MAX), WcStatus::IB_WC_GENERAL_ERR),
+        ];
+        for (opcode, expected) in opcodes {
+            for (status, due) in statuses {
+                let due = if expected == UNKNOWN { WcStatus::IB_WC_GENERAL_ERR } else { due };
+                let element = siw_cqe {
+                    id: 7.into(),
+                    opcode,
+                    status,
+                    bytes: 9,
+                    qp_id: 11.into(),
+                    ..siw_cqe::default()
+                };
+                let wc = translated(&element);
+                assert_eq!((wc.opcode, wc.status), (expected, due), "{opcode:?} {status:?}");
+                assert_eq!((wc.wr_id.get(), wc.byte_len, wc.qp_num), (7, 9, 11));
+            }
+        }
+    }
 }

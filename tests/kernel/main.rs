@@ -9,6 +9,7 @@ mod completion;
 mod connection;
 mod datagram;
 mod dice;
+mod ending;
 mod environment;
 mod external;
 mod fault;

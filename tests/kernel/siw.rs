@@ -23,7 +23,7 @@ use crate::transfer::{LENGTHS, large, pattern, place, prepare, read, send};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-fn connected(shape: Shape) -> Connection {
+pub(crate) fn connected(shape: Shape) -> Connection {
     Connection::to(siw(0), shape, &ConnParam::default())
 }
 
@@ -37,7 +37,7 @@ fn objects() -> Resources {
 }
 
 /// Sends a message without bytes, behind which everything that was posted before is there.
-fn tell(from: &Side, to: &Side) {
+pub(crate) fn tell(from: &Side, to: &Side) {
     to.io.receive_into(100, &[]).expect("post a receive");
     from.io.post_parts(101, SendOperation::Send, &[], SIGNALED).expect("post a send");
     to.io.done(100);
@@ -315,7 +315,7 @@ fn a_read_that_was_not_negotiated_blocks_nothing() {
 
 /// The next completion, which must be the flush of a request.
 #[track_caller]
-fn flushed(completion: Completion) -> u64 {
+pub(crate) fn flushed(completion: Completion) -> u64 {
     assert_eq!(completion.status(), WcStatus::IB_WC_WR_FLUSH_ERR, "{completion:?}");
     completion.wr_id()
 }

@@ -1,0 +1,116 @@
+//! Software iWARP when a connection ends: what was under way arrives or comes back, once.
+
+use rdmacm::cm::EventType;
+use rdmacm::verbs::{
+    QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
+};
+use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
+use zerocopy::FromZeros;
+
+use crate::bed::Connection;
+use crate::io::{Shape, receive_nothing};
+use crate::siw::{connected, flushed, tell};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn reads_under_way_come_back() {
+    // No more than others have: siw counts memory against RLIMIT_MEMLOCK even for root.
+    const LENGTH: usize = 3 << 20;
+    let connection = connected(Shape { memory: LENGTH, ..Shape::default() });
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    tell(client, server);
+    for wr_id in 1..=16 {
+        client.io.post(wr_id, server.io.read_at(0), 0..LENGTH, SIGNALED).expect("post a read");
+    }
+    client.id.disconnect().expect("disconnect");
+    // The call has flushed what was under way.
+    let back = (1..=17).map_while(|_| client.io.polled()).map(|completion| completion.wr_id());
+    assert_eq!(back.collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_was_sent_arrives() {
+    const LENGTH: usize = 64 << 10;
+    let caps = QueuePairCaps { max_recv_wr: 17, ..QueuePairCaps::default() };
+    let connection = connected(Shape { caps, memory: LENGTH, ..Shape::default() });
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    tell(client, server);
+    (0..17).for_each(|wr_id| server.io.receive(wr_id, 0..LENGTH).expect("post a receive"));
+    for wr_id in 0..16 {
+        client.io.post(wr_id, SendOperation::Send, 0..LENGTH, SIGNALED).expect("post a send");
+    }
+    (0..16).for_each(|wr_id| assert!(client.io.done(wr_id).is_success()));
+    client.id.disconnect().expect("disconnect");
+    for wr_id in 0..16 {
+        assert_eq!(server.io.done(wr_id).byte_len() as usize, LENGTH);
+    }
+    assert_eq!(flushed(server.io.next()), 16);
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn memory_that_the_peer_may_not_touch_ends_the_connection() {
+    for read in [false, true] {
+        let connection = connected(Shape::default());
+        let Connection { client, server, client_channel, server_channel } = &connection;
+        tell(client, server);
+        let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey() ^ 0x5500);
+        let operation = match read {
+            true => SendOperation::Read { remote_addr, rkey },
+            false => SendOperation::Write { remote_addr, rkey },
+        };
+        client.io.post(1, operation, 0..64, SIGNALED).expect("post");
+        client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+        server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+        client.id.disconnect().expect("disconnect");
+        // The peer's refusal says no reason that the kernel reports, and a write is sent by then.
+        let completion = client.io.next();
+        match read {
+            true => assert_eq!(flushed(completion), 1),
+            false => assert_eq!(completion.opcode(), WcOpcode::IB_UVERBS_WC_RDMA_WRITE),
+        }
+        assert!(client.io.polled().is_none());
+    }
+}
+
+/// Takes `qp`, on which nothing else is done, to `state`.
+fn bring(qp: &QueuePair, state: QpState) {
+    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
+    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
+    attributes.qp_state = u32::from(state.0);
+    qp.modify(&attributes).expect("modify");
+}
+
+/// siw gives a new queue pair the lowest number that is free.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn completions_of_a_number_that_is_in_use_again_are_not_lost() {
+    let connection = connected(Shape::default());
+    let (pd, cq) = (connection.client.io.qp().pd(), connection.client.io.cq());
+    let caps = QueuePairCaps::default();
+    let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+    let made = || {
+        let qp = QueuePair::new(pd, &init).expect("a queue pair");
+        bring(&qp, QpState::IB_QPS_INIT);
+        qp
+    };
+    let (gone, stays) = (made(), made());
+    let (gone_number, number) = (gone.number(), stays.number());
+    (1..=2).for_each(|wr_id| receive_nothing(&gone, wr_id).expect("post a receive"));
+    bring(&gone, QpState::IB_QPS_ERR);
+    gone.destroy().expect("destroy");
+    bring(&stays, QpState::IB_QPS_ERR);
+    // What is made now to wake who sleeps has the number of the one that is gone.
+    cq.request_notify(false).expect("arm");
+    receive_nothing(&stays, 3).expect("post a receive");
+    let all: Vec<_> = (0..4).map_while(|_| connection.client.io.polled()).collect();
+    let all: Vec<_> = all.into_iter().map(|one| (one.qp_num(), flushed(one))).collect();
+    assert_eq!(all, [(gone_number, 1), (gone_number, 2), (number, 3)]);
+}

@@ -1,7 +1,7 @@
 //! Synchronous ids.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, SendFlags,
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{
-    LONG, Side, announce, ask, asleep, assert_invalid, channel, ids, listen, objects, request,
+    LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen, objects, request,
     resolve, rxe, rxe_v6, siw,
 };
 use crate::child::let_sigusr1_interrupt;
@@ -120,6 +120,8 @@ fn rejections_are_errors_with_reason_and_private_data() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let unwanted = listener.get_request().expect("a request");
+            // It waits for nothing that is not to come.
+            unwanted.disconnect().expect("there is nothing to end");
             unwanted.reject(b"no").expect("reject");
             unwanted.destroy().expect("destroy");
         });
@@ -130,6 +132,7 @@ fn rejections_are_errors_with_reason_and_private_data() {
         assert_eq!(&rejection.private_data[..3], b"no\0");
         assert_eq!(error.errno(), libc::ECONNREFUSED);
         told(&client.id, EventType::Rejected, b"no");
+        client.id.disconnect().expect("there is nothing to end");
         client.id.destroy().expect("destroy");
     });
     listener.destroy().expect("destroy");
@@ -311,7 +314,49 @@ fn to_a_channel_and_back() {
     server.id.migrate_to_sync().expect("make it synchronous");
     client.id.disconnect().expect("disconnect");
     server.id.disconnect().expect("disconnect");
+    assert_eq!(last(&server.id), EventType::Disconnected);
     ours.expect_event(EventType::Disconnected).expect("disconnected");
+    server.id.disconnect().expect("there is nothing to end");
+    client.id.disconnect().expect("there is nothing to end");
+    client.id.migrate_to_sync().expect("make it synchronous");
+    client.id.disconnect().expect("there is nothing to end");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn one_thread_of_two_makes_an_id_synchronous() {
+    let ours = channel();
+    let id = id(&ours);
+    for _ in 0..50 {
+        let both = Barrier::new(2);
+        let try_it = || {
+            both.wait();
+            id.migrate_to_sync().is_ok()
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(try_it);
+            let here = try_it();
+            assert_ne!(here, other.join().expect("the thread lives"));
+        });
+        id.migrate(&ours).expect("give it a channel");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_call_and_a_move_take_turns() {
+    let ours = channel();
+    for _ in 0..50 {
+        let id = new();
+        thread::scope(|scope| {
+            let mover = scope.spawn(|| id.migrate(&ours));
+            let resolved = id.resolve_addr(None, rxe(7471), LONG);
+            let moved = mover.join().expect("the thread lives");
+            for error in [resolved.err(), moved.err()].into_iter().flatten() {
+                assert_eq!(error.errno(), libc::EBUSY, "{error}");
+            }
+        });
+    }
 }
 
 #[test]
@@ -353,6 +398,35 @@ fn groups_are_joined_when_the_call_returns() {
     // The event that is kept is no hindrance.
     member.id.leave_multicast(group).expect("leave");
     member.id.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_join_is_given_up_by_leaving() {
+    let id = CmId::new_sync(PortSpace::Udp).expect("create an id");
+    id.bind(rxe(0)).expect("bind");
+    let group = SocketAddr::from(([239, 1, 1, 2], 0));
+    id.set_timeout(Some(Duration::ZERO));
+    // The kernel may be faster than that.
+    let error = loop {
+        match id.join_multicast(group, Membership::Full) {
+            Ok(()) => id.leave_multicast(group).expect("leave"),
+            Err(error) => break error,
+        }
+    };
+    assert!(timed_out(&error), "{error}");
+    for part in ["RDMA_CM_EVENT_MULTICAST_JOIN", "239.1.1.2", "CmId::finish"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(id.unfinished(), Some(EventType::MulticastJoin));
+    let other = SocketAddr::from(([239, 1, 1, 3], 0));
+    assert_eq!(id.leave_multicast(other).expect_err("not joined").errno(), libc::EADDRNOTAVAIL);
+    assert_eq!(id.unfinished(), Some(EventType::MulticastJoin));
+    id.leave_multicast(group).expect("leave");
+    assert_eq!(id.unfinished(), None);
+    id.set_timeout(None);
+    id.join_multicast(group, Membership::Full).expect("join");
+    id.destroy().expect("destroy");
 }
 
 /// What `getaddrinfo` finds for `address`, to listen there or to connect to it.

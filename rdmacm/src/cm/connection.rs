@@ -256,13 +256,17 @@ impl CmId {
     /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
     /// it has waited in vain for more than a minute (with status -ETIMEDOUT).
     ///
+    /// Where no connection is established the kernel has nothing to end: after `Rejected`, on a request
+    /// that was not accepted, once more after `Disconnected`, while connecting. The call has success
+    /// all the same, the queue pair is in ERR, and no event follows.
+    ///
     /// On iWARP the command takes until the peer answers or the driver gives up (siw about 10 s)
     /// where it has not answered [`connect`](Self::connect) yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device, or is for datagrams; EINVAL where it was never
-    /// connected, its queue pair being in ERR then.
+    /// [`ErrorKind::Invalid`] where the id has no device, or is for datagrams; EINVAL where nobody
+    /// has tried to connect, its queue pair being in ERR then.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
         self.inner.check_service("disconnect")?;
@@ -317,6 +321,16 @@ impl Inner {
     pub(super) fn react(&self, raw: &RawEvent) -> Option<(EventType, i32)> {
         let seen = (raw.event_type(), raw.status());
         match raw.event_type() {
+            EventType::Established => self.state().established = true,
+            EventType::ConnectError
+            | EventType::Unreachable
+            | EventType::Rejected
+            | EventType::Disconnected
+            | EventType::DeviceRemoval
+            | EventType::TimewaitExit => self.state().established = false,
+            _ => {}
+        }
+        match raw.event_type() {
             EventType::ConnectResponse => {
                 let qp = self.state().qp.clone();
                 let Some(qp) = qp else {
@@ -368,7 +382,10 @@ impl Inner {
             reserved: 0,
             ece: NO_ECE,
         };
-        self.command("confirm the connection of", || self.to_string(), request)
+        // Before the peer knows: another thread may read at once that it has disconnected.
+        self.state().established = true;
+        let confirmed = self.command("confirm the connection of", || self.to_string(), request);
+        confirmed.inspect_err(|_| self.state().established = false)
     }
 
     /// Moves the id's queue pair, if it has one, to ERR. Where that fails there is nothing more to

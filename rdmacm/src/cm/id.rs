@@ -102,6 +102,8 @@ pub(super) struct State {
     pub(super) resolution: Resolution,
     /// The peer's address is one of InfiniBand.
     pub(super) peer_is_ib: bool,
+    /// The connection stands: when it is ended, an event says so.
+    pub(super) established: bool,
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,

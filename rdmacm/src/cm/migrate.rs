@@ -16,7 +16,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
 use super::address::milliseconds;
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::id::{CmId, Inner};
-use super::sync::Synchronous;
+use super::sync::{self, Synchronous};
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
@@ -56,15 +56,17 @@ impl CmId {
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
         let mode = self.inner.synchronous();
         let _turn = mode.as_ref().map(|mode| mode.turn(&self.inner)).transpose()?;
-        self.inner.migrate(&channel.inner, None)
+        self.inner.migrate(&channel.inner, mode.as_ref(), None)
     }
 }
 
 impl Inner {
-    /// Moves the id to `to`, which belongs to what it has as a synchronous id, if it is to be one.
+    /// Moves the id, which is synchronous by `mode` if at all, to `to`, which belongs to what it has
+    /// as a synchronous id, if it is to be one.
     pub(super) fn migrate(
         &self,
         to: &Arc<ChannelInner>,
+        mode: Option<&Arc<Synchronous>>,
         sync: Option<Arc<Synchronous>>,
     ) -> Result<()> {
         const OPERATION: &str = "migrate";
@@ -75,6 +77,10 @@ impl Inner {
         let _alone = self.migration.lock().unwrap_or_else(PoisonError::into_inner);
         let reported = {
             let mut home = self.home_mut();
+            // Another thread may have changed it, and may wait in a call by now.
+            if home.sync.as_ref().map(Arc::as_ptr) != mode.map(Arc::as_ptr) {
+                return Err(sync::busy(OPERATION, self));
+            }
             if Arc::ptr_eq(&home.channel, to) {
                 return Ok(());
             }
@@ -92,11 +98,14 @@ impl Inner {
             if listens && !home.former.iter().any(|former| Arc::ptr_eq(former, &from)) {
                 home.former.push(from);
             }
-            home.sync = sync;
+            home.sync = sync.clone();
             self.acks.moved();
             events_reported
         };
-        to.wake();
+        // Nobody sleeps on a channel that is the id's own.
+        if sync.is_none() {
+            to.wake();
+        }
         self.acks.wait_for_earlier(reported);
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! Synchronous ids: calls that wait until what they start is done.
 
+use std::fmt;
+use std::ptr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, TryLockResult};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -11,6 +13,7 @@ use super::event::Event;
 use super::id::{CmId, Inner};
 use super::parse::EventType;
 use super::port_space::PortSpace;
+use crate::addr::Address;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::QpType;
 
@@ -23,8 +26,42 @@ pub(super) struct Synchronous {
     turn: RwLock<()>,
     /// What the last call that waited ended with.
     last_event: Mutex<Option<Arc<Event>>>,
-    /// The event that a call has waited for in vain.
-    unfinished: Mutex<Option<EventType>>,
+    /// What a call has waited for in vain.
+    unfinished: Mutex<Option<Awaited>>,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Awaited {
+    event: EventType,
+    /// Of this multicast group.
+    group: Option<Address>,
+}
+
+impl Awaited {
+    /// That the id is in `group`.
+    pub(super) fn join(group: Address) -> Self {
+        Self { event: EventType::MulticastJoin, group: Some(group) }
+    }
+
+    /// Whether `event` is how the call ends.
+    fn is_decided_by(self, event: &Event) -> bool {
+        decides(event.event_type(), self.event)
+            && event.multicast().is_none_or(|group| self.group == Some(group))
+    }
+}
+
+impl From<EventType> for Awaited {
+    fn from(event: EventType) -> Self {
+        Self { event, group: None }
+    }
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.event)?;
+        self.group.map_or(Ok(()), |group| write!(f, " of {group}"))
+    }
 }
 
 /// # Synchronous ids
@@ -42,13 +79,14 @@ pub(super) struct Synchronous {
 /// | [`connect`](Self::connect) | `Established`; `ConnectResponse` without a queue pair of its own | [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], the status of `ConnectError` |
 /// | [`accept`](Self::accept), not for datagrams | `Established` | as above |
 /// | [`join_multicast`](Self::join_multicast) | `MulticastJoin` | the status of `MulticastError`; the id is in the group until it [leaves](Self::leave_multicast) |
-/// | [`disconnect`](Self::disconnect) | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
+/// | [`disconnect`](Self::disconnect), where the connection is established | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
 ///
 /// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, and with EINTR when a
 /// signal interrupts it. Events that no call waits for are dropped when the next call comes across
 /// them.
 ///
-/// One thread at a time waits in such a call; another one's has EBUSY meanwhile.
+/// One thread at a time waits in such a call; another one's has EBUSY meanwhile, and so have
+/// [`migrate`](Self::migrate) and [`leave_multicast`](Self::leave_multicast).
 ///
 /// A call can be given a deadline, see [`set_timeout`](Self::set_timeout).
 impl CmId {
@@ -80,7 +118,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where it is synchronous already; those of [`EventChannel::new`] and of
+    /// [`ErrorKind::Invalid`] where it is synchronous already, with EBUSY where another thread has
+    /// made it so just now; those of [`EventChannel::new`] and of
     /// [`migrate`](Self::migrate).
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate_to_sync(&self) -> Result<()> {
@@ -90,7 +129,7 @@ impl CmId {
         }
         let channel = EventChannel::new()?;
         let inner = Arc::clone(&channel.inner);
-        self.inner.migrate(&inner, Some(Arc::new(Synchronous::new(channel))))
+        self.inner.migrate(&inner, None, Some(Arc::new(Synchronous::new(channel))))
     }
 
     /// Whether the id is synchronous.
@@ -103,7 +142,9 @@ impl CmId {
     ///
     /// A call whose time is over returns [`ErrorKind::TimedOut`], and what it started goes on in the
     /// kernel: [`finish`](Self::finish) waits on for its outcome, and until that is known every
-    /// other call that waits is refused with EALREADY. The id can be destroyed at any time, and an id
+    /// other call that waits is refused with EALREADY. ([`leave_multicast`](Self::leave_multicast)
+    /// gives up joining the group.) [`unfinished`](Self::unfinished) tells this case from the one
+    /// where the kernel has given up, which is the same error. The id can be destroyed at any time, and an id
     /// that [migrates](Self::migrate) to a channel has the event there. (The time-outs that
     /// [`resolve_addr`](Self::resolve_addr) and [`resolve_route`](Self::resolve_route) take are the
     /// kernel's: after one of those the call is over.) On iWARP the command that connects takes as
@@ -116,6 +157,12 @@ impl CmId {
     /// The limit that [`set_timeout`](Self::set_timeout) has set.
     pub fn timeout(&self) -> Option<Duration> {
         self.inner.state().timeout
+    }
+
+    /// The event that [`finish`](Self::finish) would wait for: that of a call of this synchronous id
+    /// whose time was over, or which a signal interrupted. `None` where every call is done.
+    pub fn unfinished(&self) -> Option<EventType> {
+        self.inner.synchronous()?.unfinished().map(|awaited| awaited.event)
     }
 
     /// Waits on for the outcome of a call of this synchronous id whose time was over, or which a
@@ -169,15 +216,14 @@ impl CmId {
             let reason = "the id does not listen";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
-        let _turn = match mode.turn.try_read() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(busy(OPERATION, &self.inner)),
-        };
+        let _turn = mode.check(mode.turn.try_read(), OPERATION, &self.inner)?;
         let deadline = self.inner.deadline();
         let awaited = EventType::ConnectRequest;
         let mut event = loop {
-            let event = mode.next_event(deadline, OPERATION, &self.inner)?;
+            let Some(event) = mode.next_event(deadline)? else {
+                let kind = ErrorKind::TimedOut;
+                return Err(Error::new(OPERATION, self.inner.to_string(), kind));
+            };
             if decides(event.event_type(), awaited) {
                 break event;
             }
@@ -212,51 +258,65 @@ impl Synchronous {
 
     /// Lets this thread, and no other, make `id` wait.
     pub(super) fn turn(&self, id: &Inner) -> Result<impl Drop + '_> {
-        match self.turn.try_write() {
-            Ok(turn) => Ok(turn),
-            Err(TryLockError::Poisoned(turn)) => Ok(turn.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(busy("wait for", id)),
-        }
+        self.check(self.turn.try_write(), "wait for", id)
+    }
+
+    /// Whether `turn` was free, and the mode is still that of `id`, which it stays as long as the
+    /// turn is held: another thread may have moved the id to a channel before.
+    fn check<G>(&self, turn: TryLockResult<G>, operation: &'static str, id: &Inner) -> Result<G> {
+        let turn = match turn {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let is_current = id.synchronous().is_some_and(|mode| ptr::eq(Arc::as_ptr(&mode), self));
+        turn.filter(|_| is_current).ok_or_else(|| busy(operation, id))
+    }
+
+    /// The id has left `group`: what it waited for in vain is not to come, if it was to join that.
+    pub(super) fn forget_join(&self, group: &Address) {
+        self.unfinished().take_if(|awaited| awaited.group.as_ref() == Some(group));
     }
 
     fn last_event(&self) -> MutexGuard<'_, Option<Arc<Event>>> {
         self.last_event.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unfinished(&self) -> MutexGuard<'_, Option<EventType>> {
+    fn unfinished(&self) -> MutexGuard<'_, Option<Awaited>> {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until an event says how the call went that is followed by `awaited`.
-    fn finish(&self, id: &Inner, awaited: EventType) -> Result<()> {
+    fn finish(&self, id: &Inner, awaited: Awaited) -> Result<()> {
         *self.unfinished() = Some(awaited);
         let deadline = id.deadline();
         loop {
-            let mut event = self.next_event(deadline, "wait for", id)?;
-            let seen = event.event_type();
-            if !decides(seen, awaited) {
+            let Some(mut event) = self.next_event(deadline)? else {
+                let subject = format!("{awaited} on {id} (call CmId::finish to wait on)");
+                return Err(Error::new("wait longer for", subject, ErrorKind::TimedOut));
+            };
+            if !awaited.is_decided_by(&event) {
                 continue;
             }
             event.acknowledge();
             *self.unfinished() = None;
-            // What the program sees where it has a queue pair of its own to care for.
-            let wanted = if seen == EventType::ConnectResponse { seen } else { awaited };
+            let wanted = match event.event_type() {
+                // What the program sees where it has a queue pair of its own to care for.
+                EventType::ConnectResponse => EventType::ConnectResponse,
+                // What is left of a connection that is no more.
+                EventType::TimewaitExit => EventType::TimewaitExit,
+                _ => awaited.event,
+            };
             let failure = event.failure(wanted);
             *self.last_event() = Some(Arc::new(event));
             return failure.map_or(Ok(()), Err);
         }
     }
 
-    fn next_event(
-        &self,
-        deadline: Option<Instant>,
-        operation: &'static str,
-        id: &Inner,
-    ) -> Result<Event> {
-        let Some(deadline) = deadline else { return self.channel.get_event() };
-        let rest = deadline.saturating_duration_since(Instant::now());
-        let event = self.channel.get_event_timeout(rest)?;
-        event.ok_or_else(|| Error::new(operation, id.to_string(), ErrorKind::TimedOut))
+    /// The next event, or `None` where none came before the deadline.
+    fn next_event(&self, deadline: Option<Instant>) -> Result<Option<Event>> {
+        let Some(deadline) = deadline else { return self.channel.get_event().map(Some) };
+        self.channel.get_event_timeout(deadline.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -264,9 +324,10 @@ impl Inner {
     /// Does `start`, which is followed by the event `awaited`; waits for it if the id is synchronous.
     pub(super) fn complete(
         &self,
-        awaited: EventType,
+        awaited: impl Into<Awaited>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        let awaited = awaited.into();
         let Some(mode) = self.synchronous() else { return start() };
         let _turn = mode.turn(self)?;
         let unfinished = *mode.unfinished();
@@ -277,6 +338,9 @@ impl Inner {
         }
         *mode.last_event() = None;
         start()?;
+        if awaited.event == EventType::Disconnected && !self.state().established {
+            return Ok(());
+        }
         mode.finish(self, awaited)
     }
 
@@ -308,17 +372,17 @@ fn decides(seen: EventType, awaited: EventType) -> bool {
             T::RouteError => awaited == T::RouteResolved,
             T::AddrinfoError => awaited == T::AddrinfoResolved,
             T::MulticastError => awaited == T::MulticastJoin,
-            T::ConnectResponse
-            | T::ConnectError
-            | T::Unreachable
-            | T::Rejected
-            | T::Disconnected => awaited == T::Established,
+            T::ConnectResponse | T::Disconnected => awaited == T::Established,
+            T::ConnectError | T::Unreachable | T::Rejected => {
+                matches!(awaited, T::Established | T::Disconnected)
+            }
+            T::TimewaitExit => awaited == T::Disconnected,
             _ => false,
         }
 }
 
-fn busy(operation: &'static str, id: &Inner) -> Error {
-    let reason = "another thread waits in a call of it".into();
+pub(super) fn busy(operation: &'static str, id: &Inner) -> Error {
+    let reason = "another thread waits in a call of it, or has moved it".into();
     let kind = ErrorKind::Invalid { errno: Errno::EBUSY as i32, reason };
     Error::new(operation, id.to_string(), kind)
 }
@@ -335,7 +399,17 @@ mod tests {
         };
         assert_eq!(endings(T::AddrResolved), [T::AddrResolved, T::AddrError, T::DeviceRemoval]);
         assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);
-        assert_eq!(endings(T::Disconnected), [T::Disconnected, T::DeviceRemoval]);
+        assert_eq!(
+            endings(T::Disconnected),
+            [
+                T::ConnectError,
+                T::Unreachable,
+                T::Rejected,
+                T::Disconnected,
+                T::DeviceRemoval,
+                T::TimewaitExit
+            ]
+        );
         assert_eq!(endings(T::ConnectRequest), [T::ConnectRequest, T::DeviceRemoval]);
         assert_eq!(
             endings(T::Established),

@@ -261,7 +261,10 @@ fn leaving_and_destroying_wait_for_events() {
         wait_until("the group is being left", || {
             errno(member.leave_multicast(group)) == Some(libc::EADDRNOTAVAIL)
         });
-        heard.try_recv().expect_err("it waits");
+        for _ in 0..20 {
+            objects();
+            heard.try_recv().expect_err("it waits");
+        }
         drop(event);
         heard.recv().expect("it has answered").expect("leave");
     });
@@ -271,7 +274,10 @@ fn leaving_and_destroying_wait_for_events() {
         let (gone, heard) = mpsc::channel();
         scope.spawn(move || gone.send(member.destroy().map_err(|error| error.into_parts().1)));
         wait_until("the id is being destroyed", || ids() < before);
-        heard.try_recv().expect_err("it waits");
+        for _ in 0..20 {
+            objects();
+            heard.try_recv().expect_err("it waits");
+        }
         drop(event);
         heard.recv().expect("it has answered").expect("destroy");
     });
@@ -324,6 +330,60 @@ fn events_are_read_while_groups_are_left() {
         reader.join().expect("the reader lives");
     });
     member.id.destroy().expect("every event was counted");
+}
+
+/// Drops the events of `channel` until one of `last` comes.
+fn read_until(channel: &EventChannel, last: &CmId) {
+    while channel.get_event().expect("an event").token() != last.token() {}
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn threads_join_and_leave_one_group() {
+    let (ours, group) = (channel(), group(161));
+    let (member, last) = (bound(&ours), bound(&ours));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read_until(&ours, &last));
+        let members = [(); 3].map(|()| {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    member.join_multicast(group, Membership::Full).expect("join");
+                    member.leave_multicast(group).expect("leave");
+                }
+            })
+        });
+        for thread in members {
+            thread.join().expect("the thread lives");
+        }
+        last.join_multicast(group, Membership::SendOnly).expect("join");
+        reader.join().expect("the reader lives");
+    });
+    assert_eq!(errno(member.leave_multicast(group)), Some(libc::EADDRNOTAVAIL));
+    member.destroy().expect("every event was counted");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn one_membership_ends_while_another_begins() {
+    let (ours, group) = (channel(), group(162));
+    let (member, last) = (side(&ours), bound(&ours));
+    for round in 0..100 {
+        for _ in 0..2 {
+            member.id.join_multicast(group, Membership::Full).expect("join");
+        }
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| read_until(&ours, &last));
+            for _ in 0..round {
+                thread::yield_now();
+            }
+            member.id.leave_multicast(group).expect("leave");
+            last.join_multicast(group, Membership::SendOnly).expect("join");
+            reader.join().expect("the reader lives");
+        });
+        last.leave_multicast(group).expect("leave");
+        member.io.qp().detach_multicast(gid(group), 0).expect("it was attached");
+        member.id.leave_multicast(group).expect("leave");
+    }
 }
 
 #[test]

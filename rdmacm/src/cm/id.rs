@@ -65,6 +65,8 @@ pub(super) struct Inner {
     /// Held while the id migrates, until the events of the old channel are acknowledged: an event
     /// must not find the id back where it was.
     pub(super) migration: Mutex<()>,
+    /// The multicast groups that it has joined, in this order. Locked before `state` and `home`.
+    pub(super) groups: Mutex<Vec<Joined>>,
     state: Mutex<State>,
 }
 
@@ -107,8 +109,6 @@ pub(super) struct State {
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,
-    /// The multicast groups that it has joined, in this order.
-    pub(super) groups: Vec<Joined>,
 }
 
 impl CmId {
@@ -273,6 +273,7 @@ impl Inner {
             process: Process::current(),
             listens: AtomicBool::new(false),
             migration: Mutex::default(),
+            groups: Mutex::default(),
             state: Mutex::new(state),
         });
         IDS.set(token, &inner);

@@ -1,7 +1,7 @@
 //! Multicast groups: joining, leaving, and the id's queue pair in them.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use nix::errno::Errno;
 use ucma_abi::{
@@ -12,6 +12,7 @@ use verbs_abi::AlignedU64;
 
 use super::id::{CmId, Inner};
 use super::parse::{EventData, EventType, RawEvent, Service};
+use super::sync::Awaited;
 use crate::acks::Acks;
 use crate::addr::{self, Address};
 use crate::device::Gid;
@@ -55,25 +56,16 @@ pub(super) struct Group {
     pub(super) address: Address,
     membership: Membership,
     pub(super) acks: Arc<Acks>,
-    attachment: Mutex<Attachment>,
 }
 
-/// What the id's queue pair has to do with a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Attachment {
-    /// Nothing yet, or nothing at all.
-    None,
-    /// It is attached, to what the port knows by this GID and LID.
-    To(Gid, u16),
-    /// The group is left, and nothing may be attached any more.
-    Left,
-}
-
-/// A group of an id, and the kernel's name of the membership.
+/// A group that an id is in, as long as it is in it.
 #[derive(Debug)]
 pub(super) struct Joined {
+    /// The kernel's name of the membership.
     handle: u32,
     group: Arc<Group>,
+    /// What the id's queue pair is attached to for it, by the names that the port has: GID and LID.
+    attached: Option<(Gid, u16)>,
 }
 
 impl CmId {
@@ -105,7 +97,7 @@ impl CmId {
             let reason = "the id is for connections, and groups are for datagrams";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
-        self.inner.complete(EventType::MulticastJoin, || {
+        self.inner.complete(Awaited::join(address), || {
             self.inner
                 .join(address, membership)
                 .map_err(|refused| Inner::refused(OPERATION, subject(), refused))
@@ -123,34 +115,37 @@ impl CmId {
     ///
     /// [`ErrorKind::Invalid`] with EADDRNOTAVAIL where the id has not joined the group;
     /// [`ErrorKind::WouldDeadlock`] where an event of it that this thread received is still out;
+    /// EBUSY where another thread waits in a call of the id, which is synchronous;
     /// [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`]. The id is still in the group then.
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<()> {
         const OPERATION: &str = "leave the multicast group";
         let address = group.into();
         let subject = || format!("{address} on {}", self.inner);
-        // Taken out before the kernel forgets the handle, and gives it to another membership.
-        let Some(joined) = self.inner.take_group(&address) else {
+        // Of a synchronous id, no thread may wait for the event that goes with the membership.
+        let mode = self.inner.synchronous();
+        let _turn = mode.as_ref().map(|mode| mode.turn(&self.inner)).transpose()?;
+        let mut groups = self.inner.groups();
+        let Some(place) = groups.iter().rposition(|joined| joined.group.address == address) else {
             let reason = "the id has not joined it".into();
             let kind = ErrorKind::Invalid { errno: Errno::EADDRNOTAVAIL as i32, reason };
             return Err(Error::new(OPERATION, subject(), kind));
         };
-        let left = if joined.group.acks.held_by_this_thread() {
+        let Joined { handle, ref group, .. } = groups[place];
+        if group.acks.held_by_this_thread() {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the group; drop it first");
-            Err(Error::new(OPERATION, subject(), kind))
-        } else {
-            self.inner.command(OPERATION, subject, rdma_ucm_leave_mcast::new(joined.handle))
-        };
-        let reported = match left {
-            Ok(response) => response.events_reported,
-            Err(error) => {
-                self.inner.state().groups.push(joined);
-                return Err(error);
-            }
-        };
-        self.inner.detach(&joined.group, Attachment::Left);
-        joined.group.acks.wait(reported);
-        GROUPS.remove(joined.group.token);
+            return Err(Error::new(OPERATION, subject(), kind));
+        }
+        let request = rdma_ucm_leave_mcast::new(handle);
+        let reported = self.inner.command(OPERATION, subject, request)?.events_reported;
+        let left = groups.remove(place);
+        self.inner.detach(&groups, left.attached);
+        drop(groups);
+        if let Some(mode) = &mode {
+            mode.forget_join(&address);
+        }
+        left.group.acks.wait(reported);
+        GROUPS.remove(left.group.token);
         Ok(())
     }
 }
@@ -166,7 +161,6 @@ impl Inner {
             address,
             membership,
             acks: Arc::default(),
-            attachment: Mutex::new(Attachment::None),
         });
         // Before the kernel knows of it: another thread may read the event at once.
         GROUPS.set(token, &group);
@@ -178,23 +172,26 @@ impl Inner {
             join_flags: membership.flags(),
             addr: encoded.slot,
         };
+        let mut groups = self.groups();
         let handle = self.send(request).inspect_err(|_| GROUPS.remove(token))?.id;
-        self.state().groups.push(Joined { handle, group });
+        groups.push(Joined { handle, group, attached: None });
         Ok(())
     }
 
-    /// Takes the group that was joined last under `address` out of the id's list.
-    fn take_group(&self, address: &Address) -> Option<Joined> {
-        let mut state = self.state();
-        let place = state.groups.iter().rposition(|joined| joined.group.address == *address)?;
-        Some(state.groups.remove(place))
+    /// The groups that the id is in, in the order in which the kernel has them.
+    ///
+    /// Held across the commands that join and leave, as the kernel leaves the membership of an
+    /// address that is its newest, whichever was named; and while the queue pair is attached or
+    /// detached, so that it is in a group if and only if this says so.
+    fn groups(&self) -> MutexGuard<'_, Vec<Joined>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Detaches the id's queue pair from a group, unless the id is in it by another membership too.
-    fn detach(&self, group: &Group, next: Attachment) {
-        let attachment = mem::replace(&mut *group.attachment(), next);
-        let Attachment::To(gid, lid) = attachment else { return };
-        if self.groups().iter().any(|other| *other.attachment() == attachment) {
+    /// Detaches the id's queue pair from what it is `attached` to, unless it is for one of the
+    /// `others` too.
+    fn detach(&self, others: &[Joined], attached: Option<(Gid, u16)>) {
+        let Some((gid, lid)) = attached else { return };
+        if others.iter().any(|other| other.attached == attached) {
             return;
         }
         let qp = self.state().qp.clone();
@@ -204,14 +201,15 @@ impl Inner {
         }
     }
 
-    fn groups(&self) -> Vec<Arc<Group>> {
-        self.state().groups.iter().map(|joined| Arc::clone(&joined.group)).collect()
-    }
-
     /// Lets go of the id's queue pair, which is in none of the id's groups any more then.
     pub(super) fn let_go_of_qp(&self) {
-        for group in self.groups() {
-            self.detach(&group, Attachment::None);
+        self.take_qp_out_of(&mut self.groups());
+    }
+
+    fn take_qp_out_of(&self, groups: &mut [Joined]) {
+        for place in 0..groups.len() {
+            let attached = groups[place].attached.take();
+            self.detach(groups, attached);
         }
         let qp = self.state().qp.take();
         drop(qp);
@@ -220,12 +218,9 @@ impl Inner {
     /// Lets go of what the id holds when the kernel's object is destroyed; the groups, for
     /// [`forget`].
     pub(super) fn let_go(&self) -> Vec<Joined> {
-        let groups = mem::take(&mut self.state().groups);
-        for joined in &groups {
-            self.detach(&joined.group, Attachment::Left);
-        }
-        self.let_go_of_qp();
-        groups
+        let mut groups = self.groups();
+        self.take_qp_out_of(&mut groups);
+        mem::take(&mut *groups)
     }
 }
 
@@ -240,18 +235,15 @@ impl Group {
     /// that the program sees, or `None` where it has left the group.
     pub(super) fn react(&self, id: &Inner, raw: &RawEvent) -> Option<(EventType, i32)> {
         let seen = (raw.event_type(), raw.status());
+        let mut groups = id.groups();
+        let joined = groups.iter_mut().find(|joined| joined.group.token == self.token)?;
         let qp = id.state().qp.clone();
-        // Held throughout: who leaves the group meanwhile must detach what is attached here.
-        let mut attachment = self.attachment();
-        if *attachment == Attachment::Left {
-            return None;
-        }
         match (raw.data(Service::Datagram), qp) {
             (EventData::Datagram(param), Some(qp)) if self.membership == Membership::Full => {
                 let (gid, lid) = (Gid(param.ah_attr.grh.dgid), param.ah_attr.dlid);
                 match qp.attach_multicast(gid, lid) {
                     Ok(()) => {
-                        *attachment = Attachment::To(gid, lid);
+                        joined.attached = Some((gid, lid));
                         Some(seen)
                     }
                     Err(error) => Some((EventType::MulticastError, -error.errno())),
@@ -259,9 +251,5 @@ impl Group {
             }
             _ => Some(seen),
         }
-    }
-
-    fn attachment(&self) -> MutexGuard<'_, Attachment> {
-        self.attachment.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

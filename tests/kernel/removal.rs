@@ -118,7 +118,7 @@ fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
             }
             gone(side.id.local_addr());
             gone(side.id.connect(&ConnParam::default()));
-            gone(side.id.accept(&ConnParam::default()));
+            gone(side.id.disconnect());
             gone(side.id.reject(b""));
         }
         let Connection { client, server, .. } = connection;

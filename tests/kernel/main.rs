@@ -9,7 +9,7 @@ mod completion;
 mod connection;
 mod datagram;
 mod dice;
-mod ending;
+
 mod environment;
 mod external;
 mod fault;
@@ -30,6 +30,7 @@ mod route;
 mod service;
 mod sharing;
 mod siw;
+mod siw_ending;
 mod state;
 mod stress;
 mod sync;

@@ -9,7 +9,6 @@ mod completion;
 mod connection;
 mod datagram;
 mod dice;
-
 mod environment;
 mod external;
 mod fault;

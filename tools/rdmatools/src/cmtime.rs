@@ -214,7 +214,11 @@ impl Test {
         };
         self.step(CONNECT, |node| node.id.connect(&param))?;
         writeln!(out, "disconnecting")?;
-        self.step(DISCONNECT, |node| node.id.disconnect())
+        self.step(DISCONNECT, |node| {
+            node.id.disconnect()?;
+            node.id.destroy_qp();
+            Ok(())
+        })
     }
 
     fn resolve_addr(&self, node: &Node) -> rdmacm::Result<()> {

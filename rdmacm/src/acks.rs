@@ -1,8 +1,9 @@
 //! Counting acknowledged events against the number that the kernel says it reported.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
+use crate::lock::unpoisoned;
 use crate::sys::process::Process;
 
 /// The events of one object that were handed to the program, and those that it is done with.
@@ -73,11 +74,11 @@ impl Acks {
         let mut state = self.lock();
         state.waiting += 1;
         let waited = self.acknowledged.wait_while(state, behind);
-        waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
+        unpoisoned(waited).waiting -= 1;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.state.lock())
     }
 }
 

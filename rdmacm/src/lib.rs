@@ -54,6 +54,7 @@ pub mod addr;
 pub mod cm;
 pub mod device;
 mod error;
+mod lock;
 mod provider;
 mod registry;
 mod sys;

@@ -3,7 +3,9 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, RwLock, Weak};
+
+use crate::lock::unpoisoned;
 
 /// Names one object for the life of the process; never zero, and never given out twice.
 ///
@@ -67,7 +69,7 @@ impl<T> Registry<T> {
 
     /// Reserves a token for an object that is yet to be made.
     pub(crate) fn reserve(&self) -> Token {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = unpoisoned(self.slots.write());
         let index = slots.free.pop().unwrap_or_else(|| {
             slots.slots.push(Slot { generation: 0, object: Weak::new() });
             u32::try_from(slots.slots.len() - 1).expect("fewer than 2^32 objects")
@@ -77,14 +79,14 @@ impl<T> Registry<T> {
 
     /// Makes `object` the one that `token`, reserved before, leads to.
     pub(crate) fn set(&self, token: Token, object: &Arc<T>) {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = unpoisoned(self.slots.write());
         let index = Token::index(token.get()).expect("a token has an index");
         slots.slots[index].object = Arc::downgrade(object);
     }
 
     /// The object that the kernel's `number` leads to, if it lives.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = unpoisoned(self.slots.read());
         let slot = slots.slots.get(Token::index(number)?)?;
         if u64::from(slot.generation) != number >> 32 {
             return None;
@@ -100,13 +102,13 @@ impl<T> Registry<T> {
 
     /// The first living object that `wanted` accepts.
     pub(crate) fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Arc<T>> {
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = unpoisoned(self.slots.read());
         slots.slots.iter().filter_map(|slot| slot.object.upgrade()).find(|object| wanted(object))
     }
 
     /// Makes `token` lead nowhere, for ever.
     pub(crate) fn remove(&self, token: Token) {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = unpoisoned(self.slots.write());
         let index = Token::index(token.get()).expect("a token has an index");
         let slot = &mut slots.slots[index];
         slot.object = Weak::new();

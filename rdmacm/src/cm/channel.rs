@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use ucma_abi::{Command, rdma_ucm_destroy_id};
 use verbs_abi::AlignedU64;
@@ -14,6 +14,7 @@ use super::id::CmId;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
+use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::poll::Waiting;
 use crate::sys::ucma::UcmaFile;
@@ -85,18 +86,18 @@ impl ChannelInner {
     }
 
     fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.orphans.lock())
     }
 
     /// The open channels on which listeners were before they came here.
     pub(super) fn origins(&self) -> Vec<Arc<Self>> {
-        let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let origins = unpoisoned(self.origins.lock());
         origins.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// A listener comes here that was on `channels`.
     pub(super) fn add_origins<'a>(&self, channels: impl Iterator<Item = &'a Arc<Self>>) {
-        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = unpoisoned(self.origins.lock());
         origins.retain(|origin| origin.strong_count() > 0);
         for channel in channels {
             let known = |origin: &Weak<Self>| origin.as_ptr() == Arc::as_ptr(channel);
@@ -107,7 +108,7 @@ impl ChannelInner {
     }
 
     pub(super) fn bell(&self) -> MutexGuard<'_, Option<u32>> {
-        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.bell.lock())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Communication ids: their life, their commands, their device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -19,6 +19,7 @@ use super::sync::Synchronous;
 use crate::acks::{Acks, Unacknowledged};
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
 use crate::sys::process::Process;
@@ -324,15 +325,15 @@ impl Inner {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.state.lock())
     }
 
     pub(super) fn home(&self) -> RwLockReadGuard<'_, Home> {
-        self.home.read().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.home.read())
     }
 
     pub(super) fn home_mut(&self) -> RwLockWriteGuard<'_, Home> {
-        self.home.write().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.home.write())
     }
 
     /// Sends a command to the channel that owns the id.

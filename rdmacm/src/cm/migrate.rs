@@ -3,8 +3,8 @@
 use std::mem;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ucma_abi::{
@@ -19,6 +19,7 @@ use super::id::{CmId, Inner};
 use super::sync::{self, Synchronous};
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::poll::readable;
 
@@ -74,7 +75,7 @@ impl Inner {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
             return Err(Error::new(OPERATION, self.to_string(), kind));
         }
-        let _alone = self.migration.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = unpoisoned(self.migration.lock());
         let reported = {
             let mut home = self.home_mut();
             // Another thread may have changed it, and may wait in a call by now.

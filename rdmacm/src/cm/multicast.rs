@@ -1,7 +1,7 @@
 //! Multicast groups: joining, leaving, and the id's queue pair in them.
 
 use std::mem;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use nix::errno::Errno;
 use ucma_abi::{
@@ -17,6 +17,7 @@ use crate::acks::Acks;
 use crate::addr::{self, Address};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
 #[cfg(doc)]
@@ -184,7 +185,7 @@ impl Inner {
     /// address that is its newest, whichever was named; and while the queue pair is attached or
     /// detached, so that it is in a group if and only if this says so.
     fn groups(&self) -> MutexGuard<'_, Vec<Joined>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.groups.lock())
     }
 
     /// Detaches the id's queue pair from what it is `attached` to, unless it is for one of the

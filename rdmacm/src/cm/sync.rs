@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, TryLockResult};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError, TryLockResult};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,6 +15,7 @@ use super::parse::EventType;
 use super::port_space::PortSpace;
 use crate::addr::Address;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::verbs::QpType;
 
 /// What a synchronous id has in addition.
@@ -279,11 +280,11 @@ impl Synchronous {
     }
 
     fn last_event(&self) -> MutexGuard<'_, Option<Arc<Event>>> {
-        self.last_event.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.last_event.lock())
     }
 
     fn unfinished(&self) -> MutexGuard<'_, Option<Awaited>> {
-        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.unfinished.lock())
     }
 
     /// Waits until an event says how the call went that is followed by `awaited`.

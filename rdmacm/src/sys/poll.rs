@@ -1,7 +1,7 @@
 //! Waiting for descriptors, and whether they wait by themselves.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -9,6 +9,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::command::Refused;
+
+use crate::lock::unpoisoned;
 
 /// How reads of one descriptor wait: by themselves, or by poll where some have a deadline.
 ///
@@ -85,7 +87,7 @@ impl Waiting {
     }
 
     fn by_poll(&self) -> MutexGuard<'_, bool> {
-        self.by_poll.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.by_poll.lock())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::iter;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc, ib_wc_flags};
@@ -17,6 +17,7 @@ use super::turn::Turn;
 use super::{WcOpcode, WcStatus};
 use crate::acks::Acks;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing};
 use crate::registry::{Registry, Token};
 
@@ -391,7 +392,7 @@ impl CompletionQueue {
 
 impl Inner {
     fn completions(&self) -> MutexGuard<'_, Completions> {
-        self.completions.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.completions.lock())
     }
 
     /// The kernel's object, with nothing on it.

@@ -1,7 +1,7 @@
 //! Opened devices.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::pd::PdObject;
 use crate::device::{self, Device, DriverId, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::provider::Provider;
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
@@ -125,7 +126,7 @@ impl Context {
         find: impl FnOnce() -> Result<Device>,
     ) -> Result<Self> {
         // Held while opening: two threads must not open a device twice.
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = unpoisoned(SHARED.lock());
         shared.retain(|context| context.strong_count() > 0);
         // A context of the parent stays in a forked child's list, and is of no use there.
         let open = shared
@@ -205,7 +206,7 @@ impl Context {
     }
 
     pub(super) fn shared_pd(&self) -> MutexGuard<'_, Weak<PdObject>> {
-        self.inner.shared_pd.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.inner.shared_pd.lock())
     }
 
     pub(crate) fn provider(&self) -> Provider {

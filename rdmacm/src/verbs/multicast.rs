@@ -2,11 +2,12 @@
 
 use verbs_abi::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
 
-use super::queue_pair::{QueuePair, lock};
+use super::queue_pair::QueuePair;
 use crate::device::Gid;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
+use crate::lock::unpoisoned;
 
 /// A multicast group as a port knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl QueuePair {
         self.context().check_process(OPERATION, || self.subject())?;
         let group = Group { gid, lid };
         // Held throughout, so that the list is what the kernel has.
-        let mut groups = lock(&self.inner.groups);
+        let mut groups = unpoisoned(self.inner.groups.lock());
         let request = ib_uverbs_attach_mcast {
             gid: gid.0,
             qp_handle: self.inner.object.handle(),
@@ -62,7 +63,7 @@ impl QueuePair {
         const OPERATION: &str = "detach from a multicast group";
         self.context().check_process(OPERATION, || self.subject())?;
         let group = Group { gid, lid };
-        let mut groups = lock(&self.inner.groups);
+        let mut groups = unpoisoned(self.inner.groups.lock());
         let request = detach(self.inner.object.handle(), group);
         self.context().command(OPERATION, &self.subject(), request)?;
         groups.retain(|attached| *attached != group);

@@ -14,9 +14,10 @@ pub use verbs_abi::ib_uverbs_sge as Sge;
 
 use super::address_handle::Destination;
 use super::completion::CompletionQueue;
-use super::queue_pair::{QueuePair, lock};
+use super::queue_pair::QueuePair;
 use super::{QpState, QpType};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
 use crate::provider::PostError;
 use crate::transition;
 
@@ -148,7 +149,7 @@ impl QueuePair {
         self.context().check_process(OPERATION, || self.subject())?;
         self.check_operation(request.operation)
             .map_err(|reason| self.refused(OPERATION, PostError::Invalid(reason.into())))?;
-        let mut ring = lock(&self.inner.send);
+        let mut ring = unpoisoned(self.inner.send.lock());
         let (context, handle, state) = (self.context(), self.inner.object.handle(), self.state());
         // SAFETY: the contract of this function is that of the callee.
         let posted = unsafe { ring.post(context, handle, state, request) };
@@ -183,7 +184,7 @@ impl QueuePair {
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a receive to";
         self.context().check_process(OPERATION, || self.subject())?;
-        let mut ring = lock(&self.inner.receive);
+        let mut ring = unpoisoned(self.inner.receive.lock());
         let state = self.state();
         // SAFETY: the contract of this function is that of the callee.
         let posted = unsafe { ring.post(state, request) };

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use verbs_abi::{
     AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_create_qp,
@@ -18,6 +18,7 @@ use super::{AccessFlags, QpState, QpType};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
+use crate::lock::unpoisoned;
 use crate::provider::{ReceiveRing, SendRing};
 
 /// What a queue pair holds.
@@ -239,7 +240,8 @@ impl QueuePair {
         let moves = mask.contains(ib_qp_attr_mask::IB_QP_STATE);
         // The state that is stored last must be the kernel's; and of a request that another thread
         // posts meanwhile, either the kernel or the post must see that it is to be flushed.
-        let rings = moves.then(|| (lock(&self.inner.send), lock(&self.inner.receive)));
+        let rings = moves
+            .then(|| (unpoisoned(self.inner.send.lock()), unpoisoned(self.inner.receive.lock())));
         let modified = self.context().file().command(request);
         if let (Ok(_), Some((mut send, mut receive))) = (&modified, rings) {
             if self.state() != QpState::IB_QPS_ERR || !send.stays_in_error() {
@@ -309,7 +311,7 @@ impl QueuePair {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let groups = unpoisoned(self.groups.get_mut());
         if self.object.belongs_here() {
             for group in groups.drain(..) {
                 // Where that fails the kernel keeps the queue pair until the context closes.
@@ -345,8 +347,4 @@ fn destination(address: &ib_uverbs_ah_attr) -> ib_uverbs_qp_dest {
         is_global: address.is_global,
         port_num: address.port_num,
     }
-}
-
-pub(super) fn lock<T>(ring: &Mutex<T>) -> MutexGuard<'_, T> {
-    ring.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,9 @@
 //! One thread at a time.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
+
+use crate::lock::unpoisoned;
 
 /// What one thread has at a time, while the others wait for it or until a deadline.
 #[derive(Debug, Default)]
@@ -22,7 +24,7 @@ impl Turn {
         let mut taken = self.lock();
         while *taken {
             let Some(deadline) = deadline else {
-                taken = self.free.wait(taken).unwrap_or_else(PoisonError::into_inner);
+                taken = unpoisoned(self.free.wait(taken));
                 continue;
             };
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -30,14 +32,14 @@ impl Turn {
                 return None;
             }
             let waited = self.free.wait_timeout(taken, rest);
-            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            taken = unpoisoned(waited).0;
         }
         *taken = true;
         Some(Taken { turn: self })
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.taken.lock())
     }
 }
 

@@ -18,7 +18,7 @@ use super::reject::RejectReason;
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transition::{self, Step};
-use crate::verbs::{Context, ProtectionDomain, QpState, QueuePair, QueuePairInit};
+use crate::verbs::{Context, Depths, ProtectionDomain, QpState, QueuePair, QueuePairInit};
 
 /// No enhanced connection establishment.
 const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
@@ -134,11 +134,8 @@ impl CmId {
         let qp = self.qp();
         let param = &self.inner.with_header(param);
         self.inner.check(OPERATION, param, Message::Request, &context, qp.as_ref())?;
-        let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
-        let responder_resources = pick(param.responder_resources, limits.responder_resources);
-        let initiator_depth = pick(param.initiator_depth, limits.initiator_depth);
         let request = rdma_ucm_connect {
-            conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
+            conn_param: encode(param, settled(param, limits), qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
             ece: if qp.is_none() { self.inner.state().local_ece.into() } else { NO_ECE },
@@ -173,21 +170,15 @@ impl CmId {
         let limits = context.depth_limits()?;
         let (asked, qp, ece) = {
             let state = self.inner.state();
-            let asked = (state.asked_responder_resources, state.asked_initiator_depth);
             let vendor_id = state.remote_ece.vendor_id;
-            (asked, state.qp.clone(), Ece { vendor_id, options: state.local_ece.options })
+            let ece = Ece { vendor_id, options: state.local_ece.options };
+            (state.asked, state.qp.clone(), ece)
         };
         self.inner.check(OPERATION, param, Message::Reply, &context, qp.as_ref())?;
-        let pick = |wanted, asked: u8, most: u8| match wanted {
-            ConnParam::MAX => asked.min(most),
-            wanted => wanted,
-        };
-        let responder_resources =
-            pick(param.responder_resources, asked.0, limits.responder_resources);
-        let initiator_depth = pick(param.initiator_depth, asked.1, limits.initiator_depth);
+        let depths = settled(param, limits.within(asked));
         let request = rdma_ucm_accept {
             uid: self.inner.token.get().into(),
-            conn_param: encode(param, responder_resources, initiator_depth, qp.as_ref()),
+            conn_param: encode(param, depths, qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
             ece: if qp.is_none() { ece.into() } else { NO_ECE },
@@ -200,7 +191,7 @@ impl CmId {
             accepted
         };
         let connected = self.inner.service() == Service::Connected;
-        let steps = transition::connected(Some(responder_resources), Some(initiator_depth));
+        let steps = transition::connected(Some(depths));
         let start = || {
             self.inner.take_acceptance(OPERATION)?;
             let carried_out = match &qp {
@@ -337,7 +328,7 @@ impl Inner {
                     self.state().remote_ece = raw.ece();
                     return Some(seen);
                 };
-                let steps = transition::connected(None, None);
+                let steps = transition::connected(None);
                 match self.carry_out(&steps, &qp).and_then(|()| self.confirm()) {
                     Ok(()) => Some((EventType::Established, 0)),
                     Err(error) => {
@@ -488,13 +479,17 @@ impl Inner {
     }
 }
 
+/// What `param` asks for, [`ConnParam::MAX`] being the `most` that there is.
+fn settled(param: &ConnParam, most: Depths) -> Depths {
+    let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
+    Depths {
+        responder_resources: pick(param.responder_resources, most.responder_resources),
+        initiator_depth: pick(param.initiator_depth, most.initiator_depth),
+    }
+}
+
 /// `param` for the kernel, with the depths that were settled on and the id's own queue pair.
-fn encode(
-    param: &ConnParam,
-    responder_resources: u8,
-    initiator_depth: u8,
-    qp: Option<&QueuePair>,
-) -> rdma_ucm_conn_param {
+fn encode(param: &ConnParam, depths: Depths, qp: Option<&QueuePair>) -> rdma_ucm_conn_param {
     let (private_data, private_data_len) = private_data_field(&param.private_data);
     rdma_ucm_conn_param {
         qp_num: qp.map_or(param.qp_num, QueuePair::number),
@@ -502,8 +497,8 @@ fn encode(
         private_data,
         private_data_len,
         srq: u8::from(qp.is_none() && param.srq),
-        responder_resources,
-        initiator_depth,
+        responder_resources: depths.responder_resources,
+        initiator_depth: depths.initiator_depth,
         flow_control: param.flow_control,
         retry_count: param.retry_count,
         rnr_retry_count: param.rnr_retry_count,

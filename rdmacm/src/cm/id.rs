@@ -24,7 +24,7 @@ use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
 use crate::sys::process::Process;
 use crate::sys::ucma::UcmaFile;
-use crate::verbs::{Context, QpType, QueuePair};
+use crate::verbs::{Context, Depths, QpType, QueuePair};
 
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: Registry<Inner> = Registry::new();
@@ -96,9 +96,8 @@ pub(super) struct State {
     pub(super) request_qp: Option<EndpointQueuePair>,
     /// Of an endpoint, what goes before the program's private data.
     pub(super) connect_header: Vec<u8>,
-    /// Depths that the request asked for, from the local point of view.
-    pub(super) asked_responder_resources: u8,
-    pub(super) asked_initiator_depth: u8,
+    /// What the request asked for, from the local point of view.
+    pub(super) asked: Depths,
     /// What the peer is told of the program's own queue pair, and what it told.
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
@@ -290,8 +289,10 @@ impl Inner {
     ) -> Arc<Self> {
         let mut state = State { acceptable: true, ..State::default() };
         if let EventData::Connection(asked) = data {
-            state.asked_responder_resources = asked.responder_resources;
-            state.asked_initiator_depth = asked.initiator_depth;
+            state.asked = Depths {
+                responder_resources: asked.responder_resources,
+                initiator_depth: asked.initiator_depth,
+            };
         }
         let service = (listener.port_space, listener.qp_type);
         Self::new(IDS.reserve(), handle, service, channel, state)

@@ -9,7 +9,7 @@ use zerocopy::FromZeros;
 
 use crate::cm::Service;
 use crate::error::Result;
-use crate::verbs::{QpState, QueuePair};
+use crate::verbs::{Depths, QpState, QueuePair};
 
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,9 @@ pub(crate) fn created(service: Service) -> &'static [Step] {
 ///
 /// On iWARP the connection manager leaves the state out of the attributes of RTS: the kernel goes
 /// there by itself, when the connection stands.
-pub(crate) fn connected(responder_resources: Option<u8>, initiator_depth: Option<u8>) -> [Step; 2] {
+pub(crate) fn connected(depths: Option<Depths>) -> [Step; 2] {
+    let responder_resources = depths.map(|depths| depths.responder_resources);
+    let initiator_depth = depths.map(|depths| depths.initiator_depth);
     let receive = Attributes::Asked { responder_resources, initiator_depth: None, refreshed: true };
     let send = Attributes::Asked { responder_resources: None, initiator_depth, refreshed: false };
     [
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn a_connection_goes_through_init_rtr_rts() {
         assert_eq!(states(created(Service::Connected)), [QpState::IB_QPS_INIT]);
-        assert_eq!(states(&connected(None, None)), [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
+        assert_eq!(states(&connected(None)), [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
     }
 
     #[test]
@@ -162,7 +164,8 @@ mod tests {
             initiator_depth,
             refreshed,
         };
-        let steps = connected(Some(3), Some(5));
+        let depths = Depths { responder_resources: 3, initiator_depth: 5 };
+        let steps = connected(Some(depths));
         assert_eq!(steps[0].attributes, asked(Some(3), None, true));
         assert_eq!(steps[1].attributes, asked(None, Some(5), false));
     }

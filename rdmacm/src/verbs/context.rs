@@ -36,18 +36,28 @@ struct Inner {
     device: Device,
     provider: Provider,
     completion_vectors: u32,
-    depths: OnceLock<DepthLimits>,
+    depths: OnceLock<Depths>,
     /// The protection domain that ids share, while it lives.
     shared_pd: Mutex<Weak<PdObject>>,
 }
 
-/// How many RDMA reads and atomics a queue pair of a device can have outstanding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DepthLimits {
-    /// As the responder: `max_qp_rd_atom`.
+/// How many RDMA reads and atomics a queue pair can have outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Depths {
+    /// As the responder: `max_qp_rd_atom` of a device.
     pub(crate) responder_resources: u8,
-    /// As the initiator: `max_qp_init_rd_atom`.
+    /// As the initiator: `max_qp_init_rd_atom` of a device.
     pub(crate) initiator_depth: u8,
+}
+
+impl Depths {
+    /// What is within both.
+    pub(crate) fn within(self, other: Self) -> Self {
+        Self {
+            responder_resources: self.responder_resources.min(other.responder_resources),
+            initiator_depth: self.initiator_depth.min(other.initiator_depth),
+        }
+    }
 }
 
 /// The contexts that ids share, one for each device that is in use.
@@ -192,13 +202,13 @@ impl Context {
     /// What [`query_device`](Self::query_device) says of depths, asked once. A device that can do
     /// more than 255 is as good as one that can do 254: the connection manager has a byte for
     /// it, and 255 in it means the maximum.
-    pub(crate) fn depth_limits(&self) -> Result<DepthLimits> {
+    pub(crate) fn depth_limits(&self) -> Result<Depths> {
         if let Some(depths) = self.inner.depths.get() {
             return Ok(*depths);
         }
         let answer = self.query_device()?;
         let byte = |depth: u32| u8::try_from(depth.min(254)).expect("at most 254");
-        let depths = DepthLimits {
+        let depths = Depths {
             responder_resources: byte(answer.max_qp_rd_atom),
             initiator_depth: byte(answer.max_qp_init_rd_atom),
         };

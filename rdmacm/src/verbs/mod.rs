@@ -24,6 +24,7 @@ pub use address_handle::{AddressHandle, Destination};
 pub use completion::{Completion, CompletionQueue};
 pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
+pub(crate) use context::Depths;
 pub use global_route::GRH_LENGTH;
 pub use memory::MemoryRegion;
 pub use pd::ProtectionDomain;

@@ -1,5 +1,7 @@
 //! Software iWARP when a connection ends: what was under way arrives or comes back, once.
 
+use std::iter;
+
 use rdmacm::cm::EventType;
 use rdmacm::verbs::{
     QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
@@ -30,6 +32,45 @@ fn reads_under_way_come_back() {
     assert_eq!(back.collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
     client_channel.expect_event(EventType::Disconnected).expect("the client hears");
     server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn reads_of_the_side_that_hears_come_back() {
+    const LENGTH: usize = 3 << 20;
+    let connection = connected(Shape { memory: LENGTH, ..Shape::default() });
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    tell(client, server);
+    for wr_id in 1..=16 {
+        server.io.post(wr_id, client.io.read_at(0), 0..LENGTH, SIGNALED).expect("post a read");
+    }
+    client.id.disconnect().expect("disconnect");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    let back = iter::from_fn(|| server.io.polled()).map(|completion| completion.wr_id());
+    assert_eq!(back.collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+}
+
+/// What the kernel does not complete: it has ended the queue pair with the connection.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_sent_after_the_peer_has_gone_comes_back() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, server_channel, .. } = &connection;
+    tell(client, server);
+    server.io.receive(1, 0..8).expect("post a receive");
+    client.id.disconnect().expect("disconnect");
+    assert_eq!(flushed(server.io.next()), 1);
+    // Whether it needs the doorbell or not.
+    for wr_id in 2..=4 {
+        server.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+    }
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    for wr_id in 5..=6 {
+        server.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+    }
+    let back = iter::from_fn(|| server.io.polled()).map(flushed);
+    assert_eq!(back.collect::<Vec<_>>(), (2..=6).collect::<Vec<_>>());
 }
 
 #[test]

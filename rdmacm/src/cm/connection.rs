@@ -264,7 +264,7 @@ impl CmId {
         self.context()?;
         self.inner.complete(EventType::Disconnected, || {
             if let Some(qp) = self.qp() {
-                self.inner.carry_out(&transition::ended(), &qp)?;
+                self.inner.flush(&qp)?;
             }
             let request = rdma_ucm_disconnect { id: self.inner.handle };
             self.inner.command("disconnect", || self.inner.to_string(), request)
@@ -318,7 +318,10 @@ impl Inner {
             | EventType::Rejected
             | EventType::Disconnected
             | EventType::DeviceRemoval
-            | EventType::TimewaitExit => self.state().established = false,
+            | EventType::TimewaitExit => {
+                self.state().established = false;
+                self.follow_connection();
+            }
             _ => {}
         }
         match raw.event_type() {
@@ -384,8 +387,22 @@ impl Inner {
     fn fail_qp(&self) {
         let qp = self.state().qp.clone();
         if let Some(qp) = qp {
-            let _ = self.carry_out(&transition::ended(), &qp);
+            let _ = self.flush(&qp);
         }
+    }
+
+    /// The connection is no more. Where the kernel ends the queue pair with it, what is posted from
+    /// then on is the library's to flush, which it does once it has said ERR itself.
+    fn follow_connection(&self) {
+        let qp = self.state().qp.clone();
+        if let Some(qp) = qp.filter(QueuePair::ends_with_connection) {
+            let _ = self.flush(&qp);
+        }
+    }
+
+    /// Moves `qp` to ERR, unless it is there for good.
+    fn flush(&self, qp: &QueuePair) -> Result<()> {
+        if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }
 
     /// Takes `qp` through `steps`.

@@ -24,9 +24,10 @@ impl EventChannel {
     /// `RDMA_USER_CM_CMD_GET_EVENT`. Where the event is the answer to [`CmId::connect`] on an id
     /// with a queue pair, the queue pair is brought to RTS and the connection confirmed first
     /// (INIT_QP_ATTR, MODIFY_QP, ACCEPT), and the event is `Established`; where that fails it
-    /// is `ConnectError`. A `Rejected` connection's queue pair goes to ERR. With `MulticastJoin` the
-    /// id's queue pair is attached to the group (ATTACH_MCAST). Events of ids that no
-    /// longer live are dropped here.
+    /// is `ConnectError`. A `Rejected` connection's queue pair goes to ERR; on siw so does that of
+    /// one that ended, where the kernel has moved it and completes nothing that is posted later. With
+    /// `MulticastJoin` the id's queue pair is attached to the group (ATTACH_MCAST). Events of ids
+    /// that no longer live are dropped here.
     ///
     /// # Errors
     ///

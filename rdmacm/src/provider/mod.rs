@@ -69,6 +69,15 @@ impl Provider {
         }
     }
 
+    /// Whether the kernel moves a queue pair to ERR by itself as its connection ends. It never leaves
+    /// that state: the kernel ignores steps out of it, and says that they went well.
+    pub(crate) fn ends_queue_pairs(self) -> bool {
+        match self {
+            Self::Siw => true,
+            Self::Rxe | Self::Unknown => false,
+        }
+    }
+
     /// Makes `file` a context; the descriptor of its asynchronous events, and how many completion
     /// vectors it has.
     pub(crate) fn get_context(self, file: &UverbsFile) -> Result<(OwnedFd, u32), Refused> {
@@ -251,15 +260,6 @@ impl SendRing {
         match self {
             Self::Rxe(_) => Vec::new(),
             Self::Siw(ring) => ring.abandoned(),
-        }
-    }
-
-    /// Whether the queue pair never leaves ERR: the kernel ignores steps out of it, and says that
-    /// they went well.
-    pub(crate) fn stays_in_error(&self) -> bool {
-        match self {
-            Self::Rxe(_) => false,
-            Self::Siw(_) => true,
         }
     }
 }

@@ -110,12 +110,14 @@ impl QueuePair {
     /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a
     /// doorbell. A completion follows if the request is signalled or fails.
     ///
-    /// On siw none follows for the time being where the kernel has taken the queue pair to ERR by
-    /// itself, as it does when the peer ends the connection: it takes the doorbell and does nothing,
-    /// as it does while it is busy, and the library cannot tell which. The request comes back with
-    /// the [`disconnect`](crate::cm::CmId::disconnect) that answers the event `Disconnected`, or
-    /// with a [`modify`](Self::modify) to ERR. So who waits for a completion looks for that event
-    /// as well.
+    /// On siw it may take a while where the kernel has moved the queue pair to ERR by itself, as it
+    /// does when the peer ends the connection: it takes the doorbell and does nothing, as it does
+    /// while it is busy, and the library cannot tell which. The request comes back when the event
+    /// that tells of the end of the connection is read from the id's channel, and one that is posted
+    /// later comes back at once. So while a thread waits for a completion, another one reads the
+    /// channel; of a synchronous id, whose events nobody reads, the request comes back with
+    /// [`disconnect`](crate::cm::CmId::disconnect), and of a queue pair that is no id's own with a
+    /// [`modify`](Self::modify) to ERR.
     ///
     /// # Safety
     ///
@@ -163,7 +165,8 @@ impl QueuePair {
     /// with the message that the request receives, or when the queue pair goes to ERR. Of a request
     /// to one that is in ERR already rxe must be told (`IB_USER_VERBS_CMD_MODIFY_QP`) for it to come
     /// back, and on siw the library completes it; of one that failed by itself the library knows
-    /// only after a [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify).
+    /// only after a [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify), and on
+    /// siw after the event that tells of the end of the connection.
     ///
     /// # Safety
     ///

@@ -244,7 +244,7 @@ impl QueuePair {
             .then(|| (unpoisoned(self.inner.send.lock()), unpoisoned(self.inner.receive.lock())));
         let modified = self.context().file().command(request);
         if let (Ok(_), Some((mut send, mut receive))) = (&modified, rings) {
-            if self.state() != QpState::IB_QPS_ERR || !send.stays_in_error() {
+            if !self.has_ended() {
                 self.inner.state.store(state.0, Ordering::Release);
             }
             if state == QpState::IB_QPS_ERR {
@@ -302,6 +302,16 @@ impl QueuePair {
 
     pub(super) fn subject(&self) -> String {
         format!("queue pair {}", self.inner.number)
+    }
+
+    /// Whether the kernel moves it to ERR by itself as its connection ends.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        self.context().provider().ends_queue_pairs()
+    }
+
+    /// Whether it is in ERR, and never leaves it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ends_with_connection() && self.state() == QpState::IB_QPS_ERR
     }
 
     pub(super) fn state(&self) -> QpState {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rdmacm::cm::{ConnParam, EventData, EventType, RejectReason};
-use rdmacm::verbs::QpState;
+use rdmacm::verbs::{QpState, SendFlags};
 use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind};
 use zerocopy::FromZeros;
@@ -27,6 +27,12 @@ fn padded(data: &[u8], length: usize) -> Vec<u8> {
 /// The state that the kernel says the queue pair is in.
 fn state(side: &Side) -> QpState {
     side.io.qp().query().expect("query").qp_state
+}
+
+/// Responder resources and initiator depth of the queue pair.
+fn depths(side: &Side) -> (u8, u8) {
+    let attributes = side.io.qp().query().expect("query");
+    (attributes.max_dest_rd_atomic, attributes.max_rd_atomic)
 }
 
 fn rejected(error: &Error) -> (RejectReason, &[u8]) {
@@ -162,11 +168,6 @@ fn parameters_arrive_from_the_local_point_of_view() {
     let param = event.connection().expect("a connection's");
     assert_eq!((param.responder_resources, param.initiator_depth), (2, 4));
     assert_eq!(param.qp_num, server.io.qp().number());
-    // What the queue pairs were told.
-    let depths = |side: &Side| {
-        let attributes = side.io.qp().query().expect("query");
-        (attributes.max_dest_rd_atomic, attributes.max_rd_atomic)
-    };
     assert_eq!(depths(&server), (4, 2));
     assert_eq!(depths(&client), (2, 4));
     assert_eq!(client.io.qp().query().expect("query").dest_qp_num, server.io.qp().number());
@@ -175,10 +176,6 @@ fn parameters_arrive_from_the_local_point_of_view() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_most_depth_is_what_both_can() {
-    let depths = |side: &Side| {
-        let attributes = side.io.qp().query().expect("query");
-        (attributes.max_dest_rd_atomic, attributes.max_rd_atomic)
-    };
     let connection = Connection::new(Shape::default());
     let device = connection.client.io.cq().context().query_device().expect("query");
     let most = u8::try_from(device.max_qp_rd_atom).expect("rxe has 128");
@@ -193,6 +190,27 @@ fn the_most_depth_is_what_both_can() {
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
     assert_eq!(depths(&server), (1, 2));
+}
+
+/// `rdma_accept(3)` says that the initiator depth must not be, and neither the C library nor the kernel objects.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_answer_deeper_than_the_request_counts_for_both() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let asked = ConnParam { responder_resources: 1, initiator_depth: 0, ..ConnParam::default() };
+    let client = ask(&ours, address, &asked);
+    let server = Side::new(request(&theirs), Shape::default());
+    let answer = ConnParam { responder_resources: 7, initiator_depth: 5, ..ConnParam::default() };
+    server.id.accept(&answer).expect("accept");
+    ours.expect_event(EventType::Established).expect("connected");
+    theirs.expect_event(EventType::Established).expect("connected");
+    assert_eq!(depths(&server), (7, 5));
+    assert_eq!(depths(&client), (5, 7));
+    for (reader, from) in [(&client, &server), (&server, &client)] {
+        reader.io.post(1, from.io.read_at(0), 0..8, SendFlags::SIGNALED).expect("post a read");
+        reader.io.done(1);
+    }
 }
 
 #[test]

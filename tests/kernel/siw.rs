@@ -314,6 +314,37 @@ fn a_read_that_was_not_negotiated_blocks_nothing() {
     connection.close();
 }
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_answer_goes_no_deeper_than_the_request() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, siw(0));
+    for offered in 0..2 {
+        let asked = ConnParam { responder_resources: offered, ..ConnParam::default() };
+        let client = ask(&ours, address, &asked);
+        let server = Side::new(request(&theirs), Shape::default());
+        let answer = ConnParam { initiator_depth: 5, ..ConnParam::default() };
+        server.id.accept(&answer).expect("accept");
+        ours.expect_event(EventType::Established).expect("connected");
+        theirs.expect_event(EventType::Established).expect("connected");
+        tell(&client, &server);
+        for wr_id in 0..4 {
+            let posted = server.io.post(wr_id, client.io.read_at(0), 0..8, SIGNALED);
+            match offered {
+                0 => assert_invalid(&posted.expect_err("no depth"), &["initiator depth"]),
+                _ => posted.expect("post a read"),
+            }
+        }
+        for wr_id in (0..4).take(4 * usize::from(offered)) {
+            server.io.done(wr_id);
+        }
+        tell(&client, &server);
+        client.id.disconnect().expect("disconnect");
+        ours.expect_event(EventType::Disconnected).expect("the client hears");
+        theirs.expect_event(EventType::Disconnected).expect("the server hears");
+    }
+}
+
 /// The next completion, which must be the flush of a request.
 #[track_caller]
 pub(crate) fn flushed(completion: Completion) -> u64 {

@@ -1,6 +1,7 @@
 //! Everything at once, and much of it.
 
 use std::collections::HashSet;
+use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -13,8 +14,11 @@ use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use crate::bed::{LONG, channel, id, listen, objects, rxe};
 use crate::dice::Dice;
 
-/// How long two threads do things at random: long enough for thousands of each thing.
-const TIME: Duration = Duration::from_secs(10);
+/// How long two threads do things at random: long enough for thousands of each thing, or so many seconds.
+fn time() -> Duration {
+    let seconds = env::var("RDMACM_TEST_STRESS_SECONDS").unwrap_or_else(|_| "10".to_owned());
+    Duration::from_secs(seconds.parse().expect("a number of seconds"))
+}
 
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
@@ -131,7 +135,7 @@ fn migrated(id: &CmId, channel: &EventChannel) {
 fn two_threads_do_everything_at_random() {
     let before = (objects(), descriptors());
     let playground = Playground::new();
-    let end = Instant::now() + TIME;
+    let end = Instant::now() + time();
     let steps: usize = thread::scope(|scope| {
         let play = |seed| {
             let playground = &playground;

@@ -148,8 +148,14 @@ impl CmId {
     ///
     /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR
     /// three times and MODIFY_QP twice; on iWARP the last step is the kernel's, in ACCEPT). `Established` follows; `Disconnected`, `Unreachable` or
-    /// `ConnectError` where the peer does not go on. Depths of [`ConnParam::MAX`] become what the
-    /// request asks for, within what the device can.
+    /// `ConnectError` where the peer does not go on.
+    ///
+    /// Depths of [`ConnParam::MAX`] become what the request asks for, within what the device can.
+    /// Others are held to what the device can and not to the request, as by the C library and the
+    /// kernel, although `rdma_accept(3)` wants an initiator depth within what the request offers. On
+    /// InfiniBand and RoCE the peer's queue pair takes the answer's depths in place of those that it
+    /// asked for, and if its device cannot, the peer has `ConnectError`; siw goes no deeper than the
+    /// request.
     ///
     /// On an id for datagrams the answer tells the peer the number and the Q_Key of the id's queue
     /// pair, or of the one that `param` names; its state does not change, no event follows here, and

@@ -188,24 +188,16 @@ fn failed(refused: Refused) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
-
     use ucma_abi::rdma_cm_event_type;
     use zerocopy::FromZeros;
 
     use super::*;
-    use crate::cm::channel::ChannelInner;
-    use crate::cm::id::tests::commands;
-    use crate::sys::ucma::UcmaFile;
+    use crate::cm::id::tests::{commands, fake_channel};
 
     #[test]
     fn a_request_is_fetched_and_destroyed_though_its_listener_is_gone() {
-        let [(here, commanded), (origin, _other)] =
-            [(); 2].map(|()| UnixStream::pair().expect("a pair of sockets"));
-        let [inner, origin] =
-            [here, origin].map(|fake| ChannelInner::new(UcmaFile::fake(fake.into())));
-        inner.add_origins([&origin].into_iter());
-        let channel = EventChannel { inner };
+        let [(channel, commanded), (origin, _other)] = [(); 2].map(|()| fake_channel());
+        channel.inner.add_origins([&origin.inner].into_iter());
         let mut request = rdma_ucm_event_resp::new_zeroed();
         request.event = rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
         request.uid = IDS.reserve().get().into();

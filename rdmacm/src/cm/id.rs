@@ -452,13 +452,25 @@ pub(super) mod tests {
         numbers
     }
 
+    /// A channel that no kernel knows, and what stands for the kernel.
+    pub(in crate::cm) fn fake_channel() -> (EventChannel, UnixStream) {
+        let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
+        let inner = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
+        (EventChannel { inner }, kernel)
+    }
+
+    /// An id on it.
+    pub(in crate::cm) fn fake_id(channel: &EventChannel, port_space: PortSpace) -> Arc<Inner> {
+        let service = (port_space, port_space.qp_types()[0]);
+        let channel = Arc::clone(&channel.inner);
+        Inner::new(IDS.reserve(), 7, service, channel, State::default())
+    }
+
     #[test]
     fn nothing_is_sent_for_an_id_that_is_destroyed() {
-        let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
-        let channel = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
-        let state = State::default();
-        let service = (PortSpace::Tcp, QpType::IB_UVERBS_QPT_RC);
-        let inner = Inner::new(IDS.reserve(), 7, service, channel, state);
+        let (channel, kernel) = fake_channel();
+        let inner = fake_id(&channel, PortSpace::Tcp);
+        drop(channel);
         let listen = rdma_ucm_listen { id: 7, backlog: 1 };
         inner.send(listen).expect("the id lives");
         // As of another thread, which has found the id before and comes late: the kernel may have
@@ -472,11 +484,8 @@ pub(super) mod tests {
 
     #[test]
     fn who_reads_an_event_does_not_wait_until_its_id_is_destroyed() {
-        let (fake, _kernel) = UnixStream::pair().expect("a pair of sockets");
-        let channel = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
-        let service = (PortSpace::Tcp, QpType::IB_UVERBS_QPT_RC);
-        let state = State::default();
-        let inner = Inner::new(IDS.reserve(), 7, service, Arc::clone(&channel), state);
+        let (channel, _kernel) = fake_channel();
+        let inner = fake_id(&channel, PortSpace::Tcp);
         // As while the kernel takes its time with DESTROY_ID.
         let home = inner.home_mut();
         inner.gone.store(true, Ordering::Release);
@@ -484,7 +493,7 @@ pub(super) mod tests {
         let read = Arc::clone(&inner);
         thread::spawn(move || {
             assert!(read.is_gone());
-            read.swallow(&channel);
+            read.swallow(&channel.inner);
             says.send(())
         });
         hears.recv_timeout(Duration::from_secs(10)).expect("it does not wait");

@@ -254,3 +254,63 @@ impl Group {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind::WouldBlock, Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::TryLockError;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::cm::EventChannel;
+    use crate::cm::id::tests::{fake_channel, fake_id};
+    use crate::cm::port_space::PortSpace;
+
+    /// That nobody else gets at the groups of `id` while the kernel, to which `channel` leads, is at
+    /// the command that `call` sends.
+    fn holds_the_groups(
+        id: &CmId,
+        channel: &EventChannel,
+        mut kernel: &UnixStream,
+        call: impl FnOnce() -> Result<()> + Send,
+    ) {
+        // The command waits as long as nobody reads what is before it.
+        let descriptor = channel.as_fd().try_clone_to_owned().expect("a copy of the descriptor");
+        let mut before = UnixStream::from(descriptor);
+        before.set_nonblocking(true).expect("do not block");
+        while before.write(&[0; 512]).is_ok() {}
+        before.set_nonblocking(false).expect("block again");
+        kernel.set_nonblocking(true).expect("do not block");
+        thread::scope(|scope| {
+            let caller = scope.spawn(call);
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let is_held = || matches!(id.inner.groups.try_lock(), Err(TryLockError::WouldBlock));
+            let mut held = false;
+            while !held && Instant::now() < deadline {
+                held = is_held();
+                thread::yield_now();
+            }
+            while !caller.is_finished() {
+                match kernel.read(&mut [0; 4096]) {
+                    Err(error) if error.kind() == WouldBlock => thread::yield_now(),
+                    read => drop(read.expect("read what was sent")),
+                }
+            }
+            assert!(held, "it does not hold them");
+            caller.join().expect("the caller lives").expect("success");
+        });
+    }
+
+    #[test]
+    fn one_thread_at_a_time_joins_or_leaves() {
+        let (channel, kernel) = fake_channel();
+        let id = CmId::from_inner(fake_id(&channel, PortSpace::Udp));
+        let group = std::net::SocketAddr::from(([239, 1, 2, 3], 0));
+        let join = || id.join_multicast(group, Membership::Full);
+        holds_the_groups(&id, &channel, &kernel, join);
+        holds_the_groups(&id, &channel, &kernel, || id.leave_multicast(group));
+    }
+}

@@ -390,7 +390,10 @@ pub(super) fn busy(operation: &'static str, id: &Inner) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+    use crate::cm::id::tests::{commands, fake_channel, fake_id};
 
     #[test]
     fn calls_end_with_what_concerns_them() {
@@ -424,5 +427,46 @@ mod tests {
                 T::DeviceRemoval
             ]
         );
+    }
+
+    /// A synchronous id that no kernel knows, its mode, and what stands for the kernel.
+    fn synchronous() -> (CmId, Arc<Synchronous>, UnixStream) {
+        let (channel, kernel) = fake_channel();
+        let id = fake_id(&channel, PortSpace::Tcp);
+        let mode = Arc::new(Synchronous::new(channel));
+        id.home_mut().sync = Some(Arc::clone(&mode));
+        (CmId::from_inner(id), mode, kernel)
+    }
+
+    #[track_caller]
+    fn busy<T>(result: Result<T>) {
+        assert_eq!(result.map(drop).expect_err("it is busy").errno(), libc::EBUSY);
+    }
+
+    #[test]
+    fn a_turn_is_one_of_the_mode_that_the_id_is_in() {
+        let (id, mode, _kernel) = synchronous();
+        drop(mode.turn(&id.inner).expect("nobody waits"));
+        // As another thread does, which was faster.
+        id.inner.home_mut().sync = None;
+        busy(mode.turn(&id.inner));
+    }
+
+    #[test]
+    fn an_id_that_waits_does_not_move() {
+        let (id, mode, kernel) = synchronous();
+        let (channel, others_kernel) = fake_channel();
+        let turn = mode.turn(&id.inner).expect("nobody waits");
+        busy(id.migrate(&channel));
+        drop(turn);
+        // Nor does one that another thread has made synchronous, or has moved, meanwhile.
+        let to = &channel.inner;
+        busy(id.inner.migrate(to, None, None));
+        busy(id.inner.migrate(to, Some(&Arc::new(Synchronous::new(fake_channel().0))), None));
+        id.inner.home_mut().sync = None;
+        busy(id.inner.migrate(to, Some(&mode), None));
+        drop((id, mode, channel));
+        assert_eq!(commands(others_kernel), [0; 0]);
+        assert_eq!(commands(kernel), [1], "DESTROY_ID");
     }
 }

@@ -23,7 +23,7 @@ fn cause(channel: &EventChannel) -> CmId {
     id
 }
 
-fn readable(channel: &EventChannel, timeout: PollTimeout) -> bool {
+pub(crate) fn readable(channel: &EventChannel, timeout: PollTimeout) -> bool {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, timeout).expect("poll") > 0
 }

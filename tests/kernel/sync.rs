@@ -5,6 +5,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use nix::poll::PollTimeout;
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
 use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
@@ -18,6 +19,7 @@ use crate::bed::{
     LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen, objects, request,
     resolve, rxe, rxe_v6, siw,
 };
+use crate::channel::readable;
 use crate::child::let_sigusr1_interrupt;
 use crate::io::Shape;
 
@@ -398,6 +400,30 @@ fn groups_are_joined_when_the_call_returns() {
     // The event that is kept is no hindrance.
     member.id.leave_multicast(group).expect("leave");
     member.id.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_failure_of_another_group_ends_no_join() {
+    let ours = channel();
+    let id = CmId::new(&ours, PortSpace::Udp).expect("create an id");
+    id.bind(rxe(0)).expect("bind");
+    let member = side(id);
+    // The kernel joins what is no group, and refuses to attach to it.
+    member.id.join_multicast(rxe(0), Membership::Full).expect("join");
+    assert!(readable(&ours, PollTimeout::NONE));
+    member.id.migrate_to_sync().expect("make it synchronous");
+    let group = SocketAddr::from(([239, 1, 1, 4], 0));
+    member.id.join_multicast(group, Membership::Full).expect("join");
+    let event = member.id.last_event().expect("an event is kept");
+    assert_eq!(
+        (event.event_type(), event.multicast()),
+        (EventType::MulticastJoin, Some(group.into()))
+    );
+    // A failure of its own does end it.
+    let error = member.id.join_multicast(rxe(0), Membership::Full).expect_err("no group");
+    assert_eq!(error.errno(), libc::EINVAL);
+    assert_eq!(last(&member.id), EventType::MulticastError);
 }
 
 #[test]

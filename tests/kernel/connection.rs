@@ -198,15 +198,15 @@ fn the_most_depth_is_what_both_can() {
 fn an_answer_deeper_than_the_request_counts_for_both() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, rxe(0));
-    let asked = ConnParam { responder_resources: 1, initiator_depth: 0, ..ConnParam::default() };
+    let asked = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
     let client = ask(&ours, address, &asked);
     let server = Side::new(request(&theirs), Shape::default());
-    let answer = ConnParam { responder_resources: 7, initiator_depth: 5, ..ConnParam::default() };
+    let answer = ConnParam { responder_resources: 8, initiator_depth: 4, ..ConnParam::default() };
     server.id.accept(&answer).expect("accept");
     ours.expect_event(EventType::Established).expect("connected");
     theirs.expect_event(EventType::Established).expect("connected");
-    assert_eq!(depths(&server), (7, 5));
-    assert_eq!(depths(&client), (5, 7));
+    assert_eq!(depths(&server), (8, 4));
+    assert_eq!(depths(&client), (4, 8));
     for (reader, from) in [(&client, &server), (&server, &client)] {
         reader.io.post(1, from.io.read_at(0), 0..8, SendFlags::SIGNALED).expect("post a read");
         reader.io.done(1);

@@ -12,10 +12,7 @@ use crate::bed::{Connection, channel, id};
 use crate::io::Shape;
 use crate::removal::Own;
 
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn ids_hear_of_it_when_the_last_context_is_closed() {
-    let own = Own::new();
+fn hear_when_the_last_context_is_closed(own: &Own) {
     let channel = channel();
     let bound = id(&channel);
     bound.bind(own.address).expect("bind");
@@ -28,7 +25,7 @@ fn ids_hear_of_it_when_the_last_context_is_closed() {
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error:?}");
         channel.set_nonblocking(false).expect("block again");
         bound.local_addr().expect("the id has a device still");
-        assert!(!deleter.is_finished(), "rxe cannot take a context from its user");
+        assert!(!deleter.is_finished(), "the driver cannot take a context from its user");
         let Connection { client, server, .. } = connection;
         client.id.destroy().expect("destroy");
         server.id.destroy().expect("destroy");
@@ -40,4 +37,17 @@ fn ids_hear_of_it_when_the_last_context_is_closed() {
         bound.destroy().expect("destroy");
         deleter.join().expect("the deleter lives").expect("delete the link");
     });
+    own.comes_back();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_hear_of_it_when_the_last_context_is_closed() {
+    hear_when_the_last_context_is_closed(&Own::rxe());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_of_siw_hear_of_it_when_the_last_context_is_closed() {
+    hear_when_the_last_context_is_closed(&Own::siw());
 }

@@ -27,6 +27,12 @@ pub(crate) fn wait_until_usable(device: &str, address: IpAddr) {
     wait_until("the device can be used", || has_gid(device, wanted));
 }
 
+/// Waits until the device can be used whose GIDs do not matter.
+pub(crate) fn wait_until_active(device: &str) {
+    let port = || crate::bed::device(device).port(1).expect("it has a port");
+    wait_until("the port is active", || port().state() == Some(PortState::IB_PORT_ACTIVE));
+}
+
 fn has_gid(device: &str, wanted: Ipv6Addr) -> bool {
     let port = crate::bed::device(device).port(1).expect("it has a port");
     let mut gids = port.gids().expect("GIDs");

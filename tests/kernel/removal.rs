@@ -1,27 +1,36 @@
 //! A device that goes while it is in use.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
 use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::device::{self, link};
+use rdmacm::verbs::{Context, SendFlags, SendOperation};
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Connection, LONG, channel, id, listen, resolve};
+use crate::bed::{Connection, LONG, Side, ask, channel, id, listen, request, resolve};
 use crate::io::Shape;
-use crate::netdev::{ip, run, wait_until_usable};
+use crate::netdev::{ip, run, wait_until_active, wait_until_usable};
 
 /// A device of the test's own, over a network device of its own.
 pub(crate) struct Own {
+    kind: link::LinkKind,
     pub(crate) name: &'static str,
     netdev: &'static str,
     pub(crate) address: SocketAddr,
 }
 
 impl Own {
-    pub(crate) fn new() -> Self {
-        let own =
-            Self { name: "rxe7", netdev: "own0", address: "10.6.0.1:0".parse().expect("one") };
+    pub(crate) fn rxe() -> Self {
+        Self::new(link::LinkKind::Rxe, "rxe7")
+    }
+
+    pub(crate) fn siw() -> Self {
+        Self::new(link::LinkKind::Siw, "siw7")
+    }
+
+    fn new(kind: link::LinkKind, name: &'static str) -> Self {
+        let own = Self { kind, name, netdev: "own0", address: ([10, 6, 0, 1], 0).into() };
         ip(&["link", "add", own.netdev, "type", "dummy"]);
         ip(&["address", "add", "10.6.0.1/24", "dev", own.netdev]);
         ip(&["link", "set", own.netdev, "up"]);
@@ -30,8 +39,18 @@ impl Own {
     }
 
     fn add_link(&self) {
-        link::add(self.name, link::LinkKind::Rxe, self.netdev).expect("add the link");
-        wait_until_usable(self.name, self.address.ip());
+        link::add(self.name, self.kind, self.netdev).expect("add the link");
+        match self.kind {
+            link::LinkKind::Siw => wait_until_active(self.name),
+            link::LinkKind::Rxe => wait_until_usable(self.name, self.address.ip()),
+        }
+    }
+
+    /// That the process can use the device when it comes again.
+    pub(crate) fn comes_back(&self) {
+        assert!(!self.exists());
+        self.add_link();
+        Connection::to(self.address, Shape::default(), &ConnParam::default()).close();
     }
 
     pub(crate) fn exists(&self) -> bool {
@@ -52,10 +71,45 @@ fn gone<T>(result: Result<T, Error>) {
     assert!(error.to_string().contains("the device is gone"), "{error}");
 }
 
+/// A listener on every device of the time, and a device that comes after it.
+fn serves_what_comes_later(own: impl FnOnce() -> Own) {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, any) = listen(&theirs, (Ipv4Addr::UNSPECIFIED, 0).into());
+    let before = device::list().expect("list");
+    let own = own();
+    assert!(before.iter().all(|device| device.name() != own.name));
+    let context = Context::open(&crate::bed::device(own.name)).expect("open");
+    context.query_device().expect("query");
+    let client = ask(&ours, (own.address.ip(), any.port()).into(), &ConnParam::default());
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    ours.expect_event(EventType::Established).expect("connected");
+    theirs.expect_event(EventType::Established).expect("connected");
+    for side in [&client, &server] {
+        assert_eq!(side.id.context().expect("a device").device().name(), own.name);
+    }
+    server.io.receive(1, 0..8).expect("post a receive");
+    client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
+    server.io.done(1);
+    client.io.done(2);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_comes_later_is_found() {
+    serves_what_comes_later(Own::rxe);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_siw_device_that_comes_later_is_found() {
+    serves_what_comes_later(Own::siw);
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn ids_without_verbs_hear_of_it_and_can_go() {
-    let own = Own::new();
+    let own = Own::rxe();
     let channel = channel();
     let (listener, server) = listen(&channel, own.address);
     let bound = id(&channel);
@@ -90,10 +144,8 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
     }
 }
 
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
-    let own = Own::new();
+/// The sides of a connection hear of it, and hold the device until they let go of what they have.
+fn holds_the_device(own: &Own) {
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
     thread::scope(|scope| {
         let deleter = scope.spawn(|| link::delete(own.name));
@@ -124,25 +176,34 @@ fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
         let Connection { client, server, .. } = connection;
         client.id.destroy().expect("destroy");
         server.id.destroy().expect("destroy");
-        assert!(!deleter.is_finished(), "rxe cannot take a context from its user");
+        assert!(!deleter.is_finished(), "the driver cannot take a context from its user");
         drop((client.io, server.io));
         deleter.join().expect("the deleter lives").expect("delete the link");
     });
-    assert!(!own.exists());
-    // The process goes on with what comes in its place.
-    own.add_link();
-    Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
+    own.comes_back();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
+    holds_the_device(&Own::rxe());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_over_siw_hears_of_it_and_its_descriptors_hold_the_device() {
+    holds_the_device(&Own::siw());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_device_that_comes_again_is_another() {
-    let own = Own::new();
+    let own = Own::rxe();
     let first = crate::bed::device(own.name);
     Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
     link::delete(own.name).expect("nobody holds it any more");
     drop(own);
-    let own = Own::new();
+    let own = Own::rxe();
     let second = crate::bed::device(own.name);
     assert_ne!(first.index(), second.index());
     assert_eq!(first.resources().expect_err("it is gone").errno(), libc::EINVAL);
@@ -152,7 +213,7 @@ fn a_device_that_comes_again_is_another() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn links_that_cannot_be_are_refused() {
-    let own = Own::new();
+    let own = Own::rxe();
     let kind = link::LinkKind::Rxe;
     let errno = |result: rdmacm::Result<()>| result.expect_err("refused").errno();
     assert_eq!(errno(link::add("rxe8", kind, "nowhere0")), libc::ENODEV);

@@ -88,7 +88,13 @@ impl Node {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all: true };
+        let init = QueuePairInit {
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            srq: None,
+            caps,
+            signal_all: true,
+        };
         self.id.create_qp(&pd, &init)?;
         self.pd = Some(pd);
         self.queues = Some([send_cq, recv_cq]);

@@ -61,7 +61,7 @@ impl Io {
         let cq = CompletionQueue::new(&context, shape.completions, Some(&channel))
             .expect("completion queue");
         let Shape { caps, signal_all, .. } = shape;
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all };
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all };
         let qp = make(&pd, &init).expect("queue pair");
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
             | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE

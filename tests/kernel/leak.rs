@@ -70,7 +70,13 @@ impl Half {
         let queue = || CompletionQueue::new(&context, 8, Some(&events)).expect("completion queue");
         let (send_cq, recv_cq) = (queue(), queue());
         let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
-        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all: true };
+        let init = QueuePairInit {
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            srq: None,
+            caps,
+            signal_all: true,
+        };
         let qp = id.create_qp(&pd, &init).expect("queue pair");
         let memory = MemoryRegion::alloc(&pd, REGION, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)
             .expect("memory region");

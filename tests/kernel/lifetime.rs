@@ -32,6 +32,7 @@ fn what_is_made_before_an_id_serves_all_of_them() {
     let init = QueuePairInit {
         send_cq: &cq,
         recv_cq: &cq,
+        srq: None,
         caps: QueuePairCaps::default(),
         signal_all: false,
     };

@@ -121,7 +121,7 @@ fn queue_pairs_where_none_can_be() {
     let side = Side::new(resolve(&channel, address), Shape::default());
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+    let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
     let error = side.id.create_qp(pd, &init).expect_err("a second one");
     assert_invalid(&error, &["create the queue pair of id", "has one already"]);
     let error = id(&channel).create_qp(pd, &init).expect_err("no device");
@@ -149,7 +149,7 @@ fn of_two_threads_one_makes_the_queue_pair() {
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 1, None).expect("completion queue");
         let caps = QueuePairCaps::default();
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
         let made = thread::scope(|scope| {
             let make = || id.create_qp(&pd, &init);
             let makers = [scope.spawn(make), scope.spawn(make)];
@@ -195,7 +195,7 @@ fn posting_in_the_wrong_state() {
     // RESET: neither.
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: cq, recv_cq: cq, caps, signal_all: false };
+    let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
     let fresh = QueuePair::new(pd, &init).expect("queue pair");
     let error = receive_nothing(&fresh, 3).expect_err("it is in RESET");
     assert_invalid(&error, &["post a receive", "IB_QPS_RESET"]);

@@ -88,5 +88,7 @@ crate::abi_enum! {
         IB_EVENT_GID_CHANGE = 18;
         /// A work queue broke.
         IB_EVENT_WQ_FATAL = 19;
+        /// The speed of a port of the device changed; about the whole device.
+        IB_EVENT_DEVICE_SPEED_CHANGE = 20;
     }
 }

@@ -66,7 +66,9 @@ impl CmId {
     /// `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`,
     /// `IB_USER_VERBS_CMD_MODIFY_QP`. The id brings its queue pair to the states that
     /// go with the connection by itself. The id holds the queue pair as long as it lives, or until
-    /// [`destroy_qp`](Self::destroy_qp); the kernel's object goes when the last holder lets go.
+    /// [`destroy_qp`](Self::destroy_qp); the kernel's object goes when the last holder lets go. It
+    /// receives from the id's [shared receive queue](Self::create_srq) if there is one and `init`
+    /// names no other.
     ///
     /// # Errors
     ///
@@ -85,7 +87,9 @@ impl CmId {
         if state.qp.is_some() {
             return Err(Error::invalid(OPERATION, subject(), "it has one already"));
         }
-        let qp = QueuePair::with_type(pd, self.inner.qp_type, init)?;
+        let srq = init.srq.or(state.srq.as_ref());
+        let init = QueuePairInit { srq, ..*init };
+        let qp = QueuePair::with_type(pd, self.inner.qp_type, &init)?;
         self.inner.carry_out(transition::created(self.inner.service()), &qp)?;
         state.qp = Some(qp.clone());
         Ok(qp)
@@ -519,7 +523,7 @@ fn encode(param: &ConnParam, depths: Depths, qp: Option<&QueuePair>) -> rdma_ucm
         qkey: 0,
         private_data,
         private_data_len,
-        srq: u8::from(qp.is_none() && param.srq),
+        srq: u8::from(qp.map_or(param.srq, |qp| qp.srq().is_some())),
         responder_resources: depths.responder_resources,
         initiator_depth: depths.initiator_depth,
         flow_control: param.flow_control,

@@ -9,6 +9,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::verbs::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
+    SharedReceiveQueue,
 };
 
 /// How long the kernel tries to resolve an address, and then a route.
@@ -23,8 +24,11 @@ pub struct EndpointQueuePair {
     /// Where its sends complete; without one a queue of its own, with a channel of its own, for as
     /// many completions as the queue pair holds sends.
     pub send_cq: Option<CompletionQueue>,
-    /// The same for receives.
+    /// The same for receives. With a shared receive queue, for as many as that held when it was made.
     pub recv_cq: Option<CompletionQueue>,
+    /// Where its receives come from; without one the id's, and where that has none a receive queue
+    /// of its own.
+    pub srq: Option<SharedReceiveQueue>,
     /// What it must hold, at least.
     pub caps: QueuePairCaps,
     /// Every send makes a completion, whether it asks for one or not.
@@ -90,9 +94,16 @@ impl CmId {
             ),
         };
         let send_cq = queue(&qp.send_cq, qp.caps.max_send_wr)?;
-        let recv_cq = queue(&qp.recv_cq, qp.caps.max_recv_wr)?;
-        let (caps, signal_all) = (qp.caps, qp.signal_all);
-        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all };
+        let srq = qp.srq.clone().or_else(|| self.srq());
+        let receives = srq.as_ref().map_or(qp.caps.max_recv_wr, |srq| srq.attributes().max_wr);
+        let recv_cq = queue(&qp.recv_cq, receives)?;
+        let init = QueuePairInit {
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            srq: srq.as_ref(),
+            caps: qp.caps,
+            signal_all: qp.signal_all,
+        };
         self.create_qp(&pd, &init)
     }
 

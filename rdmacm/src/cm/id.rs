@@ -24,7 +24,7 @@ use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
 use crate::sys::process::Process;
 use crate::sys::ucma::UcmaFile;
-use crate::verbs::{Context, Depths, QpType, QueuePair};
+use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
 
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: Registry<Inner> = Registry::new();
@@ -88,6 +88,7 @@ pub(super) struct State {
     /// The device that the id is bound to, once somebody asked.
     pub(super) context: Option<Context>,
     pub(super) qp: Option<QueuePair>,
+    pub(super) srq: Option<SharedReceiveQueue>,
     /// A request brought the id, and it is not accepted yet.
     pub(super) acceptable: bool,
     /// How long calls wait for events, where the id is synchronous.
@@ -207,7 +208,7 @@ impl CmId {
     ///
     /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the
     /// requests among them; on a connected id it disconnects. The id leaves its multicast
-    /// groups. Its queue pair goes, unless the program holds it too. On iWARP the command takes
+    /// groups. Its queue pair and shared receive queue go, unless the program holds them too. On iWARP the command takes
     /// until the peer answers or the driver gives up, while the id connects.
     ///
     /// # Errors

@@ -37,6 +37,7 @@ mod port_space;
 mod reject;
 mod route;
 mod service;
+mod srq;
 mod sync;
 
 pub use channel::EventChannel;

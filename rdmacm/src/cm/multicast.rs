@@ -221,6 +221,7 @@ impl Inner {
     pub(super) fn let_go(&self) -> Vec<Joined> {
         let mut groups = self.groups();
         self.take_qp_out_of(&mut groups);
+        self.let_go_of_srq();
         mem::take(&mut *groups)
     }
 }

@@ -28,8 +28,8 @@ pub struct ConnParam {
     pub retry_count: u8,
     /// How often the peer sends again after "receiver not ready", 0 to 6; 7 is without end.
     pub rnr_retry_count: u8,
-    /// The queue pair has a shared receive queue. Ignored where the id has a queue pair of its
-    /// own.
+    /// The queue pair has a shared receive queue. Where the id has a queue pair of its own, that
+    /// decides; in an event the peer's has one, which iWARP does not say.
     pub srq: bool,
     /// Number of the queue pair, 24 bits. Ignored where the id has a queue pair of its own; in an
     /// event the peer's.

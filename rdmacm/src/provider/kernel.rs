@@ -2,7 +2,8 @@
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_post_send, ib_uverbs_send_wr,
+    AlignedU64, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq,
+    ib_uverbs_post_send, ib_uverbs_send_wr,
 };
 
 use crate::error::Error;
@@ -36,4 +37,11 @@ pub(super) fn discard_qp(context: &Context, qp_handle: u32, errno: Errno) -> Err
     let response = AlignedU64::default();
     let _ = context.file().command(ib_uverbs_destroy_qp { response, qp_handle, reserved: 0 });
     Error::os("map the rings of", "a queue pair", errno)
+}
+
+/// Destroys a shared receive queue whose ring could not be mapped; the error.
+pub(super) fn discard_srq(context: &Context, srq_handle: u32, errno: Errno) -> Error {
+    let response = AlignedU64::default();
+    let _ = context.file().command(ib_uverbs_destroy_srq { response, srq_handle, reserved: 0 });
+    Error::os("map the ring of", "a shared receive queue", errno)
 }

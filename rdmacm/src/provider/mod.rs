@@ -18,10 +18,12 @@ mod siw;
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
+use nix::errno::Errno;
 use verbs_abi::siw::siw_uresp_alloc_ctx;
 use verbs_abi::{
-    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
-    ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
+    ib_uverbs_create_srq_resp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
 use crate::device::{Chardev, Device, DriverId};
@@ -55,6 +57,32 @@ pub(crate) enum PostError {
     Malformed(&'static str),
     /// The doorbell was refused: the request stands in the ring, and the device may come to it later.
     Refused(Refused),
+}
+
+impl PostError {
+    /// The error of `operation` on `subject` of a device.
+    #[cold]
+    pub(crate) fn during(
+        self,
+        context: &Context,
+        operation: &'static str,
+        subject: String,
+    ) -> Error {
+        let (errno, reason) = match self {
+            Self::Flushed => {
+                let reason = "the completion queue holds all the flush errors that it can";
+                (Errno::ENOMEM, reason.into())
+            }
+            Self::Full(most) => {
+                let reason = format!("the queue is full: {most} requests are outstanding");
+                (Errno::ENOMEM, reason.into())
+            }
+            Self::Invalid(reason) => (Errno::EINVAL, reason),
+            Self::Malformed(what) => return Error::malformed(operation, subject, what),
+            Self::Refused(refused) => return context.refused(operation, &subject, refused),
+        };
+        Error::new(operation, subject, ErrorKind::Invalid { errno: errno as i32, reason })
+    }
 }
 
 impl Provider {
@@ -144,7 +172,7 @@ impl Provider {
         }
     }
 
-    /// Makes a queue pair with queues of its own.
+    /// Makes a queue pair, with a receive queue of its own where it has no shared one.
     pub(crate) fn create_qp(
         self,
         context: &Context,
@@ -153,13 +181,49 @@ impl Provider {
         match self {
             Self::Rxe => {
                 let (response, send, receive) = rxe::create_qp(context, request)?;
-                Ok((response, SendRing::Rxe(send), ReceiveRing::Rxe(receive)))
+                let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Rxe);
+                Ok((response, SendRing::Rxe(send), receive))
             }
             Self::Siw => {
                 let (response, send, receive) = siw::create_qp(context, request)?;
-                Ok((response, SendRing::Siw(send), ReceiveRing::Siw(receive)))
+                let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Siw);
+                Ok((response, SendRing::Siw(send), receive))
             }
             Self::Unknown => Err(unsupported("create a queue pair", context)),
+        }
+    }
+
+    /// Makes a shared receive queue.
+    pub(crate) fn create_srq<C>(
+        self,
+        context: &Context,
+        request: C,
+    ) -> Result<(ib_uverbs_create_srq_resp, ReceiveRing)>
+    where
+        C: Command<Response = ib_uverbs_create_srq_resp>,
+    {
+        match self {
+            Self::Rxe => {
+                let (response, ring) = rxe::create_srq(context, request)?;
+                Ok((response, ReceiveRing::Rxe(ring)))
+            }
+            Self::Siw => {
+                let (response, ring) = siw::create_srq(context, request)?;
+                Ok((response, ReceiveRing::Siw(ring)))
+            }
+            Self::Unknown => Err(unsupported("create a shared receive queue", context)),
+        }
+    }
+
+    /// Changes the limit of a shared receive queue.
+    pub(crate) fn limit_srq(
+        self,
+        file: &UverbsFile,
+        request: ib_uverbs_modify_srq,
+    ) -> Result<(), Refused> {
+        match self {
+            Self::Rxe => rxe::limit_srq(file, request),
+            Self::Siw | Self::Unknown => file.command(request),
         }
     }
 }
@@ -264,30 +328,45 @@ impl SendRing {
     }
 }
 
+/// Said of the receive queue of a queue pair that receives from a shared one.
+const SHARES: &str = "it has no receive queue of its own, but a shared one";
+
+/// Said of a shared receive queue that the kernel has resized, and whose new ring is out of reach.
+const LOST: &str = "its ring could not be mapped when it was resized";
+
 /// The program's end of a receive queue.
 #[derive(Debug)]
 pub(crate) enum ReceiveRing {
     Rxe(rxe::ReceiveRing),
     Siw(siw::ReceiveRing),
+    /// There is none, and why.
+    Absent(&'static str),
 }
 
 impl ReceiveRing {
-    /// Posts `request` to a queue pair in `state`.
+    /// That the kernel looks at what is posted to a queue pair in `state`.
+    #[inline]
+    pub(crate) fn check(&self, state: QpState) -> Result<(), PostError> {
+        match self {
+            Self::Rxe(_) => rxe::check_receive(state),
+            Self::Siw(_) => siw::check_state(state),
+            Self::Absent(_) => Ok(()),
+        }
+    }
+
+    /// Posts `request`.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
     #[inline]
-    pub(crate) unsafe fn post(
-        &mut self,
-        state: QpState,
-        request: &ReceiveRequest<'_>,
-    ) -> Result<(), PostError> {
+    pub(crate) unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         match self {
             // SAFETY: the contract is the same.
-            Self::Rxe(ring) => unsafe { ring.post(state, request) },
+            Self::Rxe(ring) => unsafe { ring.post(request) },
             // SAFETY: as above.
-            Self::Siw(ring) => unsafe { ring.post(state, request) },
+            Self::Siw(ring) => unsafe { ring.post(request) },
+            Self::Absent(why) => Err(PostError::Invalid((*why).into())),
         }
     }
 
@@ -295,22 +374,40 @@ impl ReceiveRing {
     /// will not complete; the requests' numbers.
     pub(crate) fn abandoned(&mut self) -> Vec<u64> {
         match self {
-            Self::Rxe(_) => Vec::new(),
+            Self::Rxe(_) | Self::Absent(_) => Vec::new(),
             Self::Siw(ring) => ring.abandoned(),
         }
     }
 
-    /// Posts a request without memory to a queue pair in `state`.
-    pub(crate) fn post_nothing(&mut self, state: QpState, wr_id: u64) -> Result<(), PostError> {
+    /// Posts a request without memory.
+    pub(crate) fn post_nothing(&mut self, wr_id: u64) -> Result<(), PostError> {
         // SAFETY: the request names no memory.
-        unsafe { self.post(state, &ReceiveRequest { wr_id, scatter: &[] }) }
+        unsafe { self.post(&ReceiveRequest { wr_id, scatter: &[] }) }
     }
 
     /// Whether the kernel looks for requests to flush only when the queue pair is told to go to ERR.
     pub(crate) fn flushes_on_modify_only(&self) -> bool {
         match self {
             Self::Rxe(_) => true,
-            Self::Siw(_) => false,
+            Self::Siw(_) | Self::Absent(_) => false,
+        }
+    }
+
+    /// Changes the size of the shared receive queue whose ring this is.
+    pub(crate) fn resize(
+        &mut self,
+        file: &UverbsFile,
+        request: ib_uverbs_modify_srq,
+    ) -> Result<(), Refused> {
+        match self {
+            Self::Rxe(ring) => {
+                let info = rxe::resize_srq(file, request)?;
+                ring.remap(file, &info).map_err(|errno| {
+                    *self = Self::Absent(LOST);
+                    Refused::Os(errno)
+                })
+            }
+            Self::Siw(_) | Self::Absent(_) => file.command(request),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! A request holds the address of its response, which is put in here and lives until the write
-//! returns. The one request that holds another address is that of memory to register: sending it is
-//! `unsafe`. Descriptors in responses are wrapped at once, each once.
+//! returns. Requests that hold another address are those of memory to register, and the driver's part
+//! of MODIFY_SRQ: sending them is `unsafe`. Descriptors in responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,10 +16,10 @@ use verbs_abi::ioctl::{
     UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
 };
 use verbs_abi::{
-    AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_REG_MR,
-    IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr, ib_uverbs_create_comp_channel,
-    ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
-    rdma_driver_id,
+    AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_SRQ,
+    IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr,
+    ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
+    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, rdma_driver_id,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -92,7 +92,9 @@ impl UverbsFile {
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         const { assert_has_no_memory::<C>() };
-        // SAFETY: as was just asserted, the request has no memory for the device.
+        const { assert!(C::NUMBER != IB_USER_VERBS_CMD_MODIFY_SRQ || size_of::<I>() == 0) };
+        // SAFETY: as was just asserted, the request has no memory for the device, and the driver's
+        // part is not that of MODIFY_SRQ, the one with an address.
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
@@ -115,6 +117,25 @@ impl UverbsFile {
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
+    /// Changes a shared receive queue, with the driver's part behind the request.
+    ///
+    /// # Safety
+    ///
+    /// An address in the driver's part must be valid for writes of what the driver stores there,
+    /// while the call lasts.
+    pub(crate) unsafe fn modify_srq<I>(
+        &self,
+        request: ib_uverbs_modify_srq,
+        driver_request: &I,
+    ) -> Result<(), Refused>
+    where
+        I: IntoBytes + Immutable,
+    {
+        // SAFETY: the request gives no memory to the device, and the caller answers for an address
+        // in the driver's part.
+        unsafe { self.send::<_, _, ()>(request, driver_request, ZERO) }.map(drop)
+    }
+
     /// Sends a command that is answered with a descriptor.
     fn open_descriptor<C, O>(&self, request: C) -> Result<C::Response, Refused>
     where
@@ -132,8 +153,9 @@ impl UverbsFile {
     /// # Safety
     ///
     /// Memory that the request gives to the device must be that of
-    /// [`MemoryRegion::register`](crate::verbs::MemoryRegion::register). The address of the response
-    /// is put in here.
+    /// [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), and addresses in the driver's
+    /// part must be valid for what the driver does with them while the call lasts. The address of
+    /// the response is put in here.
     unsafe fn send<C, I, O>(
         &self,
         mut request: C,
@@ -162,7 +184,8 @@ impl UverbsFile {
         }
         let frame = frame(&request, driver_request, address, size_of::<O>());
         // SAFETY: the address of the response is that of `words`, a live local at least as long as
-        // the headers say; for memory to register, the one other address, the caller answers.
+        // the headers say; for memory to register and for addresses in the driver's part, which are
+        // the other ones, the caller answers.
         let written = unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) };
         match written {
             // The ioctl must name the driver.
@@ -172,7 +195,8 @@ impl UverbsFile {
                 let parts = [request.as_bytes(), driver_request.as_bytes()];
                 let lengths = [size_of::<C::Response>(), size_of::<O>()];
                 // SAFETY: `address` is that of `words`, a live local at least as long as the two
-                // lengths together; for memory to register the caller answers.
+                // lengths together; for memory to register and for addresses in the driver's part
+                // the caller answers.
                 unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }
                     .map_err(|errno| match errno {
                         // A kernel before 5.0, which has no other way in.
@@ -196,8 +220,8 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// `address` must be valid for writes of both lengths together while the call lasts, and memory
-    /// in the request be that of [`send`](Self::send).
+    /// `address` must be valid for writes of both lengths together while the call lasts, and the
+    /// parts be as [`send`](Self::send) asks for.
     unsafe fn invoke_write(
         &self,
         command: u32,
@@ -216,7 +240,7 @@ impl UverbsFile {
         // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
         // `call` holds and which the kernel reads and writes by the lengths and counts that
         // `call` keeps; inputs are slices that outlive the call, and the caller answers for
-        // the outputs and for memory to register.
+        // the outputs and for what the parts hold.
         let done = unsafe { libc::ioctl(fd, libc::Ioctl::from(RDMA_VERBS_IOCTL), &mut call) };
         Errno::result(done).map(drop)
     }

@@ -13,17 +13,15 @@ use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
+use super::reporter::Reporter;
 use super::turn::Turn;
 use super::{WcOpcode, WcStatus};
-use crate::acks::Acks;
-use crate::error::{DestroyError, Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing};
-use crate::registry::{Registry, Token};
-
-/// The event counts of the process's living completion queues, by the number that the kernel knows
-/// each queue by.
-pub(super) static CQS: Registry<Acks> = Registry::new();
+use crate::registry::Token;
 
 /// What became of a work request.
 #[doc(alias = "ibv_wc")]
@@ -136,14 +134,13 @@ struct Inner {
     // Before the object: the kernel does not destroy a queue on which there are bells.
     completions: Mutex<Completions>,
     object: Object<ib_uverbs_destroy_cq>,
-    token: Token,
+    reporter: Reporter,
     capacity: u32,
     channel: Option<CompletionChannel>,
     arming: Arming,
     /// Of the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper, and
     /// would leave a second one sleeping on a queue that nobody arms again.
     turn: Turn,
-    acks: Arc<Acks>,
 }
 
 impl CompletionQueue {
@@ -180,6 +177,7 @@ impl CompletionQueue {
         channel: Option<&CompletionChannel>,
         vector: u32,
     ) -> Result<Self> {
+        context.check_process("create", || "a completion queue".to_owned())?;
         let vectors = context.completion_vectors();
         if vector >= vectors {
             let reason = format!("completion vector {vector} where the device has {vectors}");
@@ -189,29 +187,25 @@ impl CompletionQueue {
             let reason = "the completion channel is of another context";
             return Err(Error::invalid("create", "a completion queue", reason));
         }
-        let token = CQS.reserve();
+        let reporter = Reporter::new();
         let request = ib_uverbs_create_cq {
             response: AlignedU64::default(),
-            user_handle: token.get().into(),
+            user_handle: reporter.user_handle(),
             cqe: capacity,
             comp_vector: vector,
             comp_channel: channel.map_or(-1, CompletionChannel::raw),
             reserved: 0,
         };
-        let made = context.provider().create_cq(context, request);
-        let (response, ring, arming) = made.inspect_err(|_| CQS.remove(token))?;
-        let acks = Arc::default();
-        CQS.set(token, &acks);
+        let (response, ring, arming) = context.provider().create_cq(context, request)?;
         let completions = Completions { ring, flushed: VecDeque::new(), bells: Vec::new() };
         let inner = Inner {
             completions: Mutex::new(completions),
             object: Object::new(context, response.cq_handle),
-            token,
+            reporter,
             capacity: response.cqe,
             channel: channel.cloned(),
             arming,
             turn: Turn::default(),
-            acks,
         };
         if let Some(channel) = channel {
             channel.add_queue();
@@ -219,9 +213,10 @@ impl CompletionQueue {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What names this queue in [events](super::CompletionEvent::token).
+    /// What names this queue in events of its [channel](super::CompletionEvent::token) and in
+    /// [asynchronous ones](super::AsyncElement).
     pub fn token(&self) -> Token {
-        self.inner.token
+        self.inner.reporter.token()
     }
 
     /// The context that it was made in.
@@ -366,7 +361,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Destroys the queue and waits until its events are acknowledged.
+    /// Destroys the queue and waits until its events, of either kind, are acknowledged.
     ///
     /// `IB_USER_VERBS_CMD_DESTROY_CQ`.
     ///
@@ -376,16 +371,14 @@ impl CompletionQueue {
     /// event that this thread received is still out. The queue comes back with the error.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        const OPERATION: &str = "destroy";
-        let subject = self.inner.subject();
-        if self.inner.acks.held_by_this_thread() {
-            let kind = ErrorKind::WouldDeadlock("it holds an event of the queue; drop it first");
-            return Err(DestroyError::new(self, Error::new(OPERATION, subject, kind)));
+        if let Err(error) = self.inner.reporter.check(|| self.inner.subject()) {
+            return Err(DestroyError::new(self, error));
         }
         let (context, what) = (self.context().clone(), self.inner.name());
         let owner = |inner| Self { inner };
         let (inner, response) = destroy_unshared(&context, &what, self.inner, Inner::alone, owner)?;
-        inner.acks.wait(response.comp_events_reported);
+        inner.reporter.wait_for_completions(response.comp_events_reported);
+        inner.reporter.wait(response.async_events_reported);
         Ok(())
     }
 }
@@ -402,7 +395,7 @@ impl Inner {
     }
 
     fn name(&self) -> String {
-        format!("completion queue {}", self.token)
+        format!("completion queue {}", self.reporter.token())
     }
 
     fn subject(&self) -> String {
@@ -412,9 +405,6 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.object.belongs_here() {
-            CQS.remove(self.token);
-        }
         if let Some(channel) = &self.channel {
             channel.remove_queue();
         }

@@ -1,28 +1,22 @@
 //! The channel that wakes who waits for completions, and its events.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use verbs_abi::ib_uverbs_comp_event_desc;
-use zerocopy::{FromZeros, IntoBytes};
 
-use super::completion::CQS;
 #[cfg(doc)]
 use super::completion::CompletionQueue;
 use super::context::Context;
+use super::event_file::EventFile;
+use super::reporter::hand_out_completion;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::registry::Token;
-use crate::sys::command::Refused;
-use crate::sys::poll::Waiting;
-
-const READ: &str = "read";
-const CHANNEL: &str = "the completion channel";
 
 /// Wakes who waits for completions: a descriptor that is readable when an armed queue has got one.
 ///
@@ -37,8 +31,7 @@ pub struct CompletionChannel {
 #[derive(Debug)]
 struct Inner {
     context: Context,
-    fd: OwnedFd,
-    waiting: Waiting,
+    file: EventFile,
     /// How many queues have their events here.
     queues: AtomicUsize,
 }
@@ -54,8 +47,9 @@ impl CompletionChannel {
         let made = context.file().create_comp_channel();
         let fd =
             made.map_err(|refused| context.refused("create", "a completion channel", refused))?;
-        let (waiting, queues) = (Waiting::default(), AtomicUsize::new(0));
-        Ok(Self { inner: Arc::new(Inner { context: context.clone(), fd, waiting, queues }) })
+        let file = EventFile::new(fd, "the completion channel");
+        let inner = Inner { context: context.clone(), file, queues: AtomicUsize::new(0) };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -63,7 +57,7 @@ impl CompletionChannel {
     }
 
     pub(super) fn raw(&self) -> i32 {
-        self.inner.fd.as_raw_fd()
+        self.inner.file.raw()
     }
 
     pub(super) fn queues(&self) -> usize {
@@ -89,13 +83,7 @@ impl CompletionChannel {
     /// [`ErrorKind::DeviceGone`].
     #[doc(alias = "ibv_get_cq_event")]
     pub fn get_event(&self) -> Result<CompletionEvent> {
-        loop {
-            self.context().check_process(READ, || CHANNEL.to_owned())?;
-            let read = self.inner.waiting.read(self.as_fd(), || self.read());
-            if let Some(event) = self.event(read)? {
-                return Ok(event);
-            }
-        }
+        self.inner.file.next(self.context(), event)
     }
 
     /// The next event, or `None` if none came within `timeout`.
@@ -115,39 +103,7 @@ impl CompletionChannel {
         &self,
         deadline: Option<Instant>,
     ) -> Result<Option<CompletionEvent>> {
-        self.context().check_process(READ, || CHANNEL.to_owned())?;
-        loop {
-            let read = self.inner.waiting.read_by(self.as_fd(), deadline, || self.read());
-            let Some(read) = read.transpose() else { return Ok(None) };
-            if let Some(event) = self.event(read)? {
-                return Ok(Some(event));
-            }
-        }
-    }
-
-    /// Takes the next event from the kernel; how many bytes it has.
-    fn read(&self) -> Result<(ib_uverbs_comp_event_desc, usize), Refused> {
-        let mut event = ib_uverbs_comp_event_desc::new_zeroed();
-        let length = nix::unistd::read(&self.inner.fd, event.as_mut_bytes());
-        Ok((event, length.map_err(Refused::Os)?))
-    }
-
-    /// Makes what was read the program's; `None` where its queue is gone.
-    fn event(
-        &self,
-        read: Result<(ib_uverbs_comp_event_desc, usize), Refused>,
-    ) -> Result<Option<CompletionEvent>> {
-        let (event, length) = read.map_err(|refused| match refused {
-            Refused::Os(Errno::EAGAIN) => refused.during_wait(READ, CHANNEL),
-            refused => self.context().refused(READ, CHANNEL, refused),
-        })?;
-        if length != size_of_val(&event) {
-            let what = format!("{length} bytes where an event has {}", size_of_val(&event));
-            return Err(Error::malformed(READ, CHANNEL, what));
-        }
-        let found = CQS.get_with_token(event.cq_handle.get());
-        Ok(found
-            .map(|(token, acks)| CompletionEvent { token, _unacknowledged: acks.hand_out(true) }))
+        self.inner.file.next_by(self.context(), deadline, event)
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
@@ -157,16 +113,19 @@ impl CompletionChannel {
     ///
     /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        const OPERATION: &str = "set the blocking mode of";
-        self.context().check_process(OPERATION, || CHANNEL.to_owned())?;
-        let set = self.inner.waiting.set_nonblocking(self.as_fd(), nonblocking);
-        set.map_err(|refused| self.context().refused(OPERATION, CHANNEL, refused))
+        self.inner.file.set_nonblocking(self.context(), nonblocking)
     }
+}
+
+/// Makes what was read the program's; `None` where its queue is gone.
+fn event(read: &ib_uverbs_comp_event_desc) -> Option<CompletionEvent> {
+    let (token, unacknowledged) = hand_out_completion(read.cq_handle.get())?;
+    Some(CompletionEvent { token, _unacknowledged: unacknowledged })
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
+        self.inner.file.as_fd()
     }
 }
 

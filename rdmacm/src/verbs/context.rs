@@ -1,6 +1,5 @@
 //! Opened devices.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
@@ -10,6 +9,7 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::event_file::EventFile;
 use super::pd::PdObject;
 use crate::device::{self, Device, DriverId, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,8 +31,7 @@ pub struct Context {
 #[derive(Debug)]
 struct Inner {
     file: UverbsFile,
-    /// Kept open: the kernel ends the context's events with it.
-    _async_events: OwnedFd,
+    async_file: EventFile,
     device: Device,
     provider: Provider,
     completion_vectors: u32,
@@ -90,7 +89,7 @@ impl Context {
             provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
         let inner = Inner {
             file,
-            _async_events: async_events,
+            async_file: EventFile::new(async_events, "the asynchronous events"),
             device: device.clone(),
             provider,
             completion_vectors,
@@ -217,6 +216,11 @@ impl Context {
 
     pub(super) fn shared_pd(&self) -> MutexGuard<'_, Weak<PdObject>> {
         unpoisoned(self.inner.shared_pd.lock())
+    }
+
+    /// Where the kernel's asynchronous events come from.
+    pub(super) fn async_file(&self) -> &EventFile {
+        &self.inner.async_file
     }
 
     pub(crate) fn provider(&self) -> Provider {

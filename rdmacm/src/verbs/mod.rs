@@ -7,10 +7,12 @@
 //! fails, and drops do nothing.
 
 mod address_handle;
+mod async_event;
 mod bell;
 mod completion;
 mod completion_channel;
 mod context;
+mod event_file;
 mod global_route;
 mod memory;
 mod multicast;
@@ -18,9 +20,12 @@ mod object;
 mod pd;
 mod post;
 mod queue_pair;
+mod reporter;
+mod srq;
 mod turn;
 
 pub use address_handle::{AddressHandle, Destination};
+pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
 pub use completion::{Completion, CompletionQueue};
 pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
@@ -30,7 +35,8 @@ pub use memory::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use post::{Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
+pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{
-    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags, ib_uverbs_qp_type as QpType,
-    ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
+    ib_event_type as AsyncEventType, ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags,
+    ib_uverbs_qp_type as QpType, ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, Command, ib_uverbs_dealloc_pd, ib_uverbs_dereg_mr, ib_uverbs_destroy_ah,
-    ib_uverbs_destroy_cq, ib_uverbs_destroy_qp,
+    ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq,
 };
 
 use super::context::Context;
@@ -47,6 +47,12 @@ impl Destroy for ib_uverbs_destroy_cq {
 impl Destroy for ib_uverbs_destroy_qp {
     fn of(qp_handle: u32) -> Self {
         Self { response: AlignedU64::default(), qp_handle, reserved: 0 }
+    }
+}
+
+impl Destroy for ib_uverbs_destroy_srq {
+    fn of(srq_handle: u32) -> Self {
+        Self { response: AlignedU64::default(), srq_handle, reserved: 0 }
     }
 }
 

@@ -6,17 +6,17 @@
 //! methods. Nothing else here is.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
-use std::borrow::Cow;
-
 use bitflags::bitflags;
-use nix::errno::Errno;
 pub use verbs_abi::ib_uverbs_sge as Sge;
 
 use super::address_handle::Destination;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
+use super::srq::SharedReceiveQueue;
 use super::{QpState, QpType};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 use crate::lock::unpoisoned;
 use crate::provider::PostError;
 use crate::transition;
@@ -159,7 +159,8 @@ impl QueuePair {
             .map_err(|error| self.refused(OPERATION, error))
     }
 
-    /// Posts a receive request.
+    /// Posts a receive request to the queue pair's own receive queue; what is for a
+    /// [shared](QueuePair::srq) one is [posted to that](SharedReceiveQueue::post_recv).
     ///
     /// Stores the request in the ring that the kernel shares; no system call. A completion follows
     /// with the message that the request receives, or when the queue pair goes to ERR. Of a request
@@ -178,8 +179,8 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold; [`ErrorKind::WrongProcess`] after a fork. Nothing is posted
-    /// then. Any other error is that of telling rxe ([`ErrorKind::DeviceGone`]): the request stands
+    /// the queue pair does not hold, and where it has no receive queue of its own;
+    /// [`ErrorKind::WrongProcess`] after a fork. Nothing is posted then. Any other error is that of telling rxe ([`ErrorKind::DeviceGone`]): the request stands
     /// in the queue, so that the obligations above hold.
     #[doc(alias = "ibv_post_recv")]
     #[doc(alias = "rdma_post_recv")]
@@ -189,8 +190,10 @@ impl QueuePair {
         self.context().check_process(OPERATION, || self.subject())?;
         let mut ring = unpoisoned(self.inner.receive.lock());
         let state = self.state();
-        // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { ring.post(state, request) };
+        let posted = ring.check(state).and_then(|()| {
+            // SAFETY: the contract of this function is that of the callee.
+            unsafe { ring.post(request) }
+        });
         let unseen = state == QpState::IB_QPS_ERR && ring.flushes_on_modify_only();
         drop(ring);
         self.posted(posted, &self.inner.recv_cq, request.wr_id)
@@ -238,23 +241,33 @@ impl QueuePair {
 
     #[cold]
     fn refused(&self, operation: &'static str, error: PostError) -> Error {
-        let subject = self.subject();
-        let invalid = |errno: Errno, reason: Cow<'static, str>| {
-            let kind = ErrorKind::Invalid { errno: errno as i32, reason };
-            Error::new(operation, subject.clone(), kind)
-        };
-        match error {
-            PostError::Flushed => {
-                let reason = "the completion queue holds all the flush errors that it can";
-                invalid(Errno::ENOMEM, reason.into())
-            }
-            PostError::Full(most) => {
-                let reason = format!("the queue is full: {most} requests are outstanding");
-                invalid(Errno::ENOMEM, reason.into())
-            }
-            PostError::Invalid(reason) => invalid(Errno::EINVAL, reason),
-            PostError::Malformed(what) => Error::malformed(operation, subject, what),
-            PostError::Refused(refused) => self.context().refused(operation, &subject, refused),
-        }
+        error.during(self.context(), operation, self.subject())
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Posts a receive request.
+    ///
+    /// Stores the request in the ring that the kernel shares; no system call. A completion follows
+    /// with the message that it receives, on the completion queue of the queue pair that took it.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed, or the shared receive queue is destroyed, the memory that it
+    /// names by its addresses and keys
+    /// - stays allocated and registered;
+    /// - is neither written nor read, except in ways that cope with a device writing to it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
+    /// the queue does not hold; [`ErrorKind::WrongProcess`] after a fork. Nothing is posted then.
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        const OPERATION: &str = "post a receive to";
+        self.context().check_process(OPERATION, || self.subject())?;
+        // SAFETY: the contract of this function is that of the callee.
+        let posted = unsafe { unpoisoned(self.inner.receive.lock()).post(request) };
+        posted.map_err(|error| error.during(self.context(), OPERATION, self.subject()))
     }
 }

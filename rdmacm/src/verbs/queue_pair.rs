@@ -14,12 +14,15 @@ use super::context::Context;
 use super::multicast::{Group, detach};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
+use super::reporter::Reporter;
+use super::srq::SharedReceiveQueue;
 use super::{AccessFlags, QpState, QpType};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{ReceiveRing, SendRing};
+use crate::registry::Token;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -58,6 +61,9 @@ pub struct QueuePairInit<'a> {
     pub send_cq: &'a CompletionQueue,
     /// Where its receives complete.
     pub recv_cq: &'a CompletionQueue,
+    /// Where its receives come from, if it is to have no receive queue of its own: what `caps` says
+    /// of that does not count then.
+    pub srq: Option<&'a SharedReceiveQueue>,
     /// What it must hold, at least.
     pub caps: QueuePairCaps,
     /// Every send makes a completion, whether it asks for one or not.
@@ -76,9 +82,11 @@ pub struct QueuePair {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) object: Object<ib_uverbs_destroy_qp>,
+    reporter: Reporter,
     pd: ProtectionDomain,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     pub(super) number: u32,
     qp_type: QpType,
     caps: QueuePairCaps,
@@ -102,7 +110,7 @@ impl QueuePair {
     ///
     /// EINVAL for capabilities above the device's, ENOMEM; [`ErrorKind::Unsupported`] where the
     /// data path of the device's driver is not known; [`ErrorKind::Invalid`] where the
-    /// completion queues are of another device.
+    /// completion queues or the shared receive queue are of another context.
     #[doc(alias = "ibv_create_qp")]
     pub fn new(pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<Self> {
         Self::with_type(pd, QpType::IB_UVERBS_QPT_RC, init)
@@ -118,37 +126,50 @@ impl QueuePair {
         qp_type: QpType,
         init: &QueuePairInit<'_>,
     ) -> Result<Self> {
+        const OPERATION: &str = "create";
+        const WHAT: &str = "a queue pair";
         let context = pd.context();
+        context.check_process(OPERATION, || WHAT.to_owned())?;
         for cq in [init.send_cq, init.recv_cq] {
             if cq.context() != context {
                 let reason = "a completion queue is of another context";
-                return Err(Error::invalid("create", "a queue pair", reason));
+                return Err(Error::invalid(OPERATION, WHAT, reason));
             }
         }
+        if init.srq.is_some_and(|srq| srq.context() != context) {
+            let reason = "the shared receive queue is of another context";
+            return Err(Error::invalid(OPERATION, WHAT, reason));
+        }
+        let reporter = Reporter::new();
+        let (max_recv_wr, max_recv_sge) = match init.srq {
+            None => (init.caps.max_recv_wr, init.caps.max_recv_sge),
+            Some(_) => (0, 0),
+        };
         let request = ib_uverbs_create_qp {
             response: AlignedU64::default(),
-            // Asynchronous events of queue pairs are not read yet; zero is no object's number.
-            user_handle: AlignedU64::default(),
+            user_handle: reporter.user_handle(),
             pd_handle: pd.handle(),
             send_cq_handle: init.send_cq.handle(),
             recv_cq_handle: init.recv_cq.handle(),
-            srq_handle: 0,
+            srq_handle: init.srq.map_or(0, SharedReceiveQueue::handle),
             max_send_wr: init.caps.max_send_wr,
-            max_recv_wr: init.caps.max_recv_wr,
+            max_recv_wr,
             max_send_sge: init.caps.max_send_sge,
-            max_recv_sge: init.caps.max_recv_sge,
+            max_recv_sge,
             max_inline_data: init.caps.max_inline_data,
             sq_sig_all: u8::from(init.signal_all),
             qp_type,
-            is_srq: 0,
+            is_srq: u8::from(init.srq.is_some()),
             reserved: 0,
         };
         let (response, send, receive) = context.provider().create_qp(context, request)?;
         let inner = Inner {
             object: Object::new(context, response.qp_handle),
+            reporter,
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),
             recv_cq: init.recv_cq.clone(),
+            srq: init.srq.cloned(),
             number: response.qpn,
             qp_type,
             caps: QueuePairCaps {
@@ -164,6 +185,11 @@ impl QueuePair {
             groups: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What names this queue pair in [asynchronous events](super::AsyncElement).
+    pub fn token(&self) -> Token {
+        self.inner.reporter.token()
     }
 
     /// The queue pair's number, 24 bits.
@@ -194,6 +220,11 @@ impl QueuePair {
     /// Where its receives complete.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.inner.recv_cq
+    }
+
+    /// The shared receive queue that its receives come from, if it has none of its own.
+    pub fn srq(&self) -> Option<&SharedReceiveQueue> {
+        self.inner.srq.as_ref()
     }
 
     /// Changes the attributes that the mask in `attributes` names.
@@ -279,7 +310,8 @@ impl QueuePair {
         self.context().command("query", &self.subject(), request)
     }
 
-    /// Destroys the queue pair. `IB_USER_VERBS_CMD_DESTROY_QP`.
+    /// Destroys the queue pair and waits until its asynchronous events are acknowledged.
+    /// `IB_USER_VERBS_CMD_DESTROY_QP`.
     ///
     /// What is posted makes no more completions, and the device lets go of its memory.
     ///
@@ -287,12 +319,18 @@ impl QueuePair {
     ///
     /// EBUSY while clones of it live: the id that it belongs to holds one
     /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)), or while it is attached to a multicast
-    /// group; [`ErrorKind::WrongProcess`]. The queue pair comes back with the error.
+    /// group; [`ErrorKind::WouldDeadlock`] where an event that this thread received is still out;
+    /// [`ErrorKind::WrongProcess`]. The queue pair comes back with the error.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let (context, what) = (self.context().clone(), self.subject());
+        if let Err(error) = self.inner.reporter.check(|| what.clone()) {
+            return Err(DestroyError::new(self, error));
+        }
         let owner = |inner| Self { inner };
-        destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        let (inner, response) =
+            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        inner.reporter.wait(response.events_reported);
         Ok(())
     }
 

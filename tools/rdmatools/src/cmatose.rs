@@ -351,7 +351,13 @@ impl<'a> Test<'a> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, signal_all: true };
+        let init = QueuePairInit {
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            srq: None,
+            caps,
+            signal_all: true,
+        };
         let qp = id.create_qp(&pd, &init)?;
         let size = if self.count == 0 { 0 } else { self.options.size };
         let endpoint = Endpoint::new(id, qp, size)?;

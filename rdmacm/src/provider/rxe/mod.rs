@@ -11,22 +11,26 @@
 
 mod queue;
 
+use nix::errno::Errno;
 use verbs_abi::rxe::{
-    rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_recv_wqe, rxe_send_wqe,
-    rxe_send_wr_rdma, rxe_send_wr_ud,
+    mminfo, rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp,
+    rxe_modify_srq_cmd, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr_rdma, rxe_send_wr_ud,
 };
 use verbs_abi::{
-    ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
-    ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_destroy_ah,
-    ib_uverbs_req_notify_cq, ib_uverbs_wr_opcode,
+    Command, ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
+    ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq, ib_uverbs_req_notify_cq,
+    ib_uverbs_wr_opcode,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::queue::Queue;
 use super::PostError;
-use super::kernel::{discard_cq, discard_qp, doorbell};
+use super::kernel::{discard_cq, discard_qp, discard_srq, doorbell};
 use super::request::{count, inline, total};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{
     Completion, Context, Payload, QpState, ReceiveRequest, SendOperation, SendRequest, Sge,
 };
@@ -63,15 +67,17 @@ pub(super) fn create_ah(
 pub(super) fn create_qp(
     context: &Context,
     request: ib_uverbs_create_qp,
-) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
-    let (response, driver): (_, rxe_create_qp_resp) =
+) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
+    let shares = request.is_srq != 0;
+    let (response, driver): (ib_uverbs_create_qp_resp, rxe_create_qp_resp) =
         context.driver_command("create", "a queue pair", request, &())?;
-    let pieces = |count: u32| (count as usize).saturating_mul(size_of::<Sge>());
+    let file = context.file();
     let sent = pieces(response.max_send_sge).max(response.max_inline_data as usize);
-    let send_element = SEND_PAYLOAD.saturating_add(sent);
-    let receive_element = RECEIVE_PAYLOAD.saturating_add(pieces(response.max_recv_sge));
-    let rings = Queue::map(context.file(), &driver.sq_mi, send_element)
-        .and_then(|send| Ok((send, Queue::map(context.file(), &driver.rq_mi, receive_element)?)));
+    let rings =
+        Queue::map(file, &driver.sq_mi, SEND_PAYLOAD.saturating_add(sent)).and_then(|send| {
+            let map = || ReceiveRing::map(file, &driver.rq_mi, response.max_recv_sge);
+            Ok((send, (!shares).then(map).transpose()?))
+        });
     let (send, receive) = match rings {
         Ok(rings) => rings,
         Err(errno) => return Err(discard_qp(context, response.qp_handle, errno)),
@@ -81,8 +87,53 @@ pub(super) fn create_qp(
         max_sge: response.max_send_sge,
         max_inline: response.max_inline_data,
     };
-    let receive = ReceiveRing { queue: receive, max_sge: response.max_recv_sge };
     Ok((response, send, receive))
+}
+
+/// The length of `count` pieces of memory in an element.
+fn pieces(count: u32) -> usize {
+    (count as usize).saturating_mul(size_of::<Sge>())
+}
+
+pub(super) fn create_srq<C>(
+    context: &Context,
+    request: C,
+) -> Result<(ib_uverbs_create_srq_resp, ReceiveRing)>
+where
+    C: Command<Response = ib_uverbs_create_srq_resp>,
+{
+    let (mut response, driver): (_, rxe_create_srq_resp) =
+        context.driver_command("create", "a shared receive queue", request, &())?;
+    match ReceiveRing::map(context.file(), &driver.mi, response.max_sge) {
+        Ok(ring) => {
+            // Linux 6.1 answers what was asked for.
+            response.max_wr = ring.queue.capacity();
+            Ok((response, ring))
+        }
+        Err(errno) => Err(discard_srq(context, response.srq_handle, errno)),
+    }
+}
+
+/// Changes the limit of a shared receive queue. The driver wants a part of its own in every
+/// MODIFY_SRQ.
+pub(super) fn limit_srq(file: &UverbsFile, request: ib_uverbs_modify_srq) -> Result<(), Refused> {
+    // SAFETY: the address in the driver's part is zero, to which it stores nothing.
+    unsafe { file.modify_srq(request, &rxe_modify_srq_cmd::default()) }
+}
+
+/// Changes the size of a shared receive queue; the ring that takes the place of its ring, with what
+/// was posted to that.
+pub(super) fn resize_srq(
+    file: &UverbsFile,
+    request: ib_uverbs_modify_srq,
+) -> Result<mminfo, Refused> {
+    let mut info = mminfo::default();
+    let address = (&raw mut info).expose_provenance();
+    let address = u64::try_from(address).expect("an address has at most 64 bits");
+    let driver_request = rxe_modify_srq_cmd { mmap_info_addr: address.into() };
+    // SAFETY: the driver stores an `mminfo` at the address, which is that of one that lives here.
+    unsafe { file.modify_srq(request, &driver_request) }?;
+    Ok(info)
 }
 
 /// Arms a completion queue. `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
@@ -219,21 +270,25 @@ pub(crate) struct ReceiveRing {
 }
 
 impl ReceiveRing {
+    /// Maps the ring that `info` tells of, for requests of up to `max_sge` pieces.
+    fn map(file: &UverbsFile, info: &mminfo, max_sge: u32) -> Result<Self, Errno> {
+        let element = RECEIVE_PAYLOAD.saturating_add(pieces(max_sge));
+        Ok(Self { queue: Queue::map(file, info, element)?, max_sge })
+    }
+
+    /// Maps the ring that has taken the place of this one.
+    pub(super) fn remap(&mut self, file: &UverbsFile, info: &mminfo) -> Result<(), Errno> {
+        *self = Self::map(file, info, self.max_sge)?;
+        Ok(())
+    }
+
     /// Posts a request. The kernel looks when a message comes.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
     #[inline]
-    pub(super) unsafe fn post(
-        &mut self,
-        state: QpState,
-        request: &ReceiveRequest<'_>,
-    ) -> Result<(), PostError> {
-        if state == QpState::IB_QPS_RESET {
-            let reason = "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT";
-            return Err(PostError::Invalid(reason.into()));
-        }
+    pub(super) unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let length = total(request.scatter)?;
         let mut element = rxe_recv_wqe::new_zeroed();
         element.wr_id = request.wr_id.into();
@@ -247,4 +302,14 @@ impl ReceiveRing {
         slot.pass_on();
         Ok(())
     }
+}
+
+/// That the kernel looks at what is posted in `state`.
+#[inline]
+pub(super) fn check_receive(state: QpState) -> Result<(), PostError> {
+    if state == QpState::IB_QPS_RESET {
+        let reason = "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT";
+        return Err(PostError::Invalid(reason.into()));
+    }
+    Ok(())
 }

@@ -22,18 +22,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nix::errno::Errno;
 use verbs_abi::siw::{
     SIW_MAX_INLINE, SIW_MAX_SGE, siw_cqe, siw_opcode, siw_rqe, siw_sge, siw_sqe, siw_ureq_reg_mr,
-    siw_uresp_create_cq, siw_uresp_create_qp, siw_uresp_reg_mr, siw_wc_status, siw_wqe_flags,
+    siw_uresp_create_cq, siw_uresp_create_qp, siw_uresp_create_srq, siw_uresp_reg_mr,
+    siw_wc_status, siw_wqe_flags,
 };
 use verbs_abi::{
-    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_wc,
+    Command, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp,
+    ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_wc,
 };
 use zerocopy::IntoBytes;
 
 pub(crate) use self::queue::Arming;
 use self::queue::Ring;
 use super::PostError;
-use super::kernel::{discard_cq, discard_qp, doorbell};
+use super::kernel::{discard_cq, discard_qp, discard_srq, doorbell};
 use super::request::{count, inline, total};
 use crate::error::Result;
 use crate::sys::command::Refused;
@@ -42,6 +44,10 @@ use crate::verbs::{
     Completion, Context, Payload, QpState, ReceiveRequest, SendFlags, SendOperation, SendRequest,
     Sge, WcOpcode, WcStatus,
 };
+
+/// The most pieces of memory in an element.
+#[expect(clippy::cast_possible_truncation, reason = "6 fits")]
+const MAX_SGE: u32 = SIW_MAX_SGE as u32;
 
 /// The low byte of the next steering tag: the program's to choose, and different each time so that a
 /// key of a region that is gone is not likely to fit the next one.
@@ -86,15 +92,15 @@ pub(super) fn create_cq(
 pub(super) fn create_qp(
     context: &Context,
     request: ib_uverbs_create_qp,
-) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
-    let signal_all = request.sq_sig_all != 0;
+) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
+    let (signal_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
     let (mut response, driver): (ib_uverbs_create_qp_resp, siw_uresp_create_qp) =
         context.driver_command("create", "a queue pair", request, &())?;
     let file = context.file();
     let rings = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe).and_then(|send| {
-        // Without receives there is no ring, and the key is another object's.
+        // Without receives of its own there is no ring, and the key is another object's.
         let map = || Ring::of_work(file, driver.rq_key.get(), driver.num_rqe);
-        let receive = (driver.num_rqe > 0).then(map).transpose()?;
+        let receive = (driver.num_rqe > 0 && !shares).then(map).transpose()?;
         Ok((send, receive))
     });
     let (send, receive) = match rings {
@@ -104,18 +110,37 @@ pub(super) fn create_qp(
     // The kernel answers what was asked for, and means these.
     response.max_send_wr = driver.num_sqe;
     response.max_recv_wr = driver.num_rqe;
-    let max_sge = u32::try_from(SIW_MAX_SGE).expect("6 fits");
     let max_inline = u32::try_from(SIW_MAX_INLINE).expect("80 fits");
     let send = SendRing {
         ring: send,
-        max_sge: response.max_send_sge.min(max_sge),
+        max_sge: response.max_send_sge.min(MAX_SGE),
         max_inline: response.max_inline_data.min(max_inline),
         signal_all,
         connected: false,
         owes_doorbell: false,
     };
-    let receive = ReceiveRing { ring: receive, max_sge: response.max_recv_sge.min(max_sge) };
-    Ok((response, send, receive))
+    let receive = ReceiveRing { ring: receive, max_sge: response.max_recv_sge.min(MAX_SGE) };
+    Ok((response, send, (!shares).then_some(receive)))
+}
+
+pub(super) fn create_srq<C>(
+    context: &Context,
+    request: C,
+) -> Result<(ib_uverbs_create_srq_resp, ReceiveRing)>
+where
+    C: Command<Response = ib_uverbs_create_srq_resp>,
+{
+    let (mut response, driver): (ib_uverbs_create_srq_resp, siw_uresp_create_srq) =
+        context.driver_command("create", "a shared receive queue", request, &())?;
+    match Ring::of_work(context.file(), driver.srq_key.get(), driver.num_rqe) {
+        Ok(ring) => {
+            // The kernel answers what was asked for, and means this.
+            response.max_wr = driver.num_rqe;
+            let max_sge = response.max_sge.min(MAX_SGE);
+            Ok((response, ReceiveRing { ring: Some(ring), max_sge }))
+        }
+        Err(errno) => Err(discard_srq(context, response.srq_handle, errno)),
+    }
 }
 
 /// The consumer's end of a completion queue.
@@ -316,14 +341,9 @@ impl ReceiveRing {
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
     #[inline]
-    pub(super) unsafe fn post(
-        &mut self,
-        state: QpState,
-        request: &ReceiveRequest<'_>,
-    ) -> Result<(), PostError> {
+    pub(super) unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let mut element = siw_rqe { id: request.wr_id.into(), ..siw_rqe::default() };
         element.num_sge = gathered(request.scatter, self.max_sge, &mut element.sge)?;
-        check_state(state)?;
         let Some(ring) = &mut self.ring else { return Err(PostError::Full(0)) };
         if !ring.has_room() {
             return Err(PostError::Full(ring.capacity()));
@@ -339,7 +359,7 @@ impl ReceiveRing {
 
 /// That the kernel looks at what is posted in `state`. It flushes when the queue pair goes to error,
 /// and what is posted after that stays in the ring.
-fn check_state(state: QpState) -> Result<(), PostError> {
+pub(super) fn check_state(state: QpState) -> Result<(), PostError> {
     match state {
         QpState::IB_QPS_RESET => {
             let reason = "the queue pair is in IB_QPS_RESET, and posting needs IB_QPS_INIT";

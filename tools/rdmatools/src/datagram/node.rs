@@ -74,7 +74,7 @@ impl Node {
         let cq = CompletionQueue::new(&context, room.saturating_mul(2), Some(&channel))?;
         let caps =
             QueuePairCaps { max_send_wr: room, max_recv_wr: room, ..QueuePairCaps::default() };
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, caps, signal_all: false };
+        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
         let qp = self.id.create_qp(&pd, &init)?;
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let memory = MemoryRegion::alloc(&pd, plan.size + GRH_LENGTH, access)?;

@@ -1,0 +1,102 @@
+//! Descriptors that are read for events, one with each read.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::context::Context;
+use crate::error::{Error, Result};
+use crate::sys::command::Refused;
+use crate::sys::poll::Waiting;
+
+const READ: &str = "read";
+
+/// A descriptor of events `E` of a context.
+#[derive(Debug)]
+pub(super) struct EventFile {
+    fd: OwnedFd,
+    waiting: Waiting,
+    /// What it is to the program.
+    what: &'static str,
+}
+
+impl EventFile {
+    pub(super) fn new(fd: OwnedFd, what: &'static str) -> Self {
+        Self { fd, waiting: Waiting::default(), what }
+    }
+
+    pub(super) fn raw(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// The next event that `take` makes the program's; waits for one unless the descriptor is
+    /// non-blocking.
+    pub(super) fn next<D, E>(&self, context: &Context, take: impl Fn(&D) -> Option<E>) -> Result<E>
+    where
+        D: FromBytes + IntoBytes,
+    {
+        loop {
+            context.check_process(READ, || self.what.to_owned())?;
+            let read = self.waiting.read(self.as_fd(), || self.read());
+            if let Some(event) = take(&self.whole(context, read)?) {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The same, or `None` if none came until `deadline`.
+    pub(super) fn next_by<D, E>(
+        &self,
+        context: &Context,
+        deadline: Option<Instant>,
+        take: impl Fn(&D) -> Option<E>,
+    ) -> Result<Option<E>>
+    where
+        D: FromBytes + IntoBytes,
+    {
+        context.check_process(READ, || self.what.to_owned())?;
+        loop {
+            let read = self.waiting.read_by(self.as_fd(), deadline, || self.read());
+            let Some(read) = read.transpose() else { return Ok(None) };
+            if let Some(event) = take(&self.whole(context, read)?) {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// Takes the next event from the kernel; how many bytes it has.
+    fn read<D: FromBytes + IntoBytes>(&self) -> Result<(D, usize), Refused> {
+        let mut event = D::new_zeroed();
+        let length = nix::unistd::read(&self.fd, event.as_mut_bytes());
+        Ok((event, length.map_err(Refused::Os)?))
+    }
+
+    /// What was read, if it is an event.
+    fn whole<D>(&self, context: &Context, read: Result<(D, usize), Refused>) -> Result<D> {
+        let (event, length) = read.map_err(|refused| match refused {
+            Refused::Os(Errno::EAGAIN) => refused.during_wait(READ, self.what),
+            refused => context.refused(READ, self.what, refused),
+        })?;
+        if length != size_of::<D>() {
+            let what = format!("{length} bytes where an event has {}", size_of::<D>());
+            return Err(Error::malformed(READ, self.what, what));
+        }
+        Ok(event)
+    }
+
+    /// Makes [`next`](Self::next) say that it would block instead of waiting, or wait again.
+    pub(super) fn set_nonblocking(&self, context: &Context, nonblocking: bool) -> Result<()> {
+        const OPERATION: &str = "set the blocking mode of";
+        context.check_process(OPERATION, || self.what.to_owned())?;
+        let set = self.waiting.set_nonblocking(self.as_fd(), nonblocking);
+        set.map_err(|refused| context.refused(OPERATION, self.what, refused))
+    }
+}
+
+impl AsFd for EventFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,126 @@
+//! Objects that the kernel reports events of: how it names them, and which of their events are out.
+
+use std::fmt;
+use std::sync::Arc;
+
+use verbs_abi::AlignedU64;
+
+use crate::acks::{Acks, Unacknowledged};
+use crate::error::{Error, ErrorKind, Result};
+use crate::registry::{Registry, Token};
+use crate::sys::process::Process;
+
+/// The process's living queues and queue pairs, by the number that the kernel knows each by in
+/// events.
+///
+/// One for all kinds: an event of a type that is not known here still leads to its object, whose
+/// destruction waits for it.
+static REPORTERS: Registry<Events> = Registry::new();
+
+/// The events of one object that were handed to the program.
+#[derive(Debug, Default)]
+struct Events {
+    asynchronous: Arc<Acks>,
+    /// Of a completion queue.
+    completions: Arc<Acks>,
+}
+
+/// A kernel object's name in events, which leads to the counts of those as long as this lives.
+pub(super) struct Reporter {
+    token: Token,
+    events: Arc<Events>,
+    /// The process that the object belongs to.
+    process: Process,
+}
+
+impl Reporter {
+    /// Names an object that is yet to be made.
+    pub(super) fn new() -> Self {
+        let (token, events) = (REPORTERS.reserve(), Arc::default());
+        REPORTERS.set(token, &events);
+        Self { token, events, process: Process::current() }
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The name as commands take it.
+    pub(super) fn user_handle(&self) -> AlignedU64 {
+        self.token.get().into()
+    }
+
+    /// Refuses to destroy `subject` in a thread that would wait for itself.
+    pub(super) fn check(&self, subject: impl FnOnce() -> String) -> Result<()> {
+        let Events { asynchronous, completions } = &*self.events;
+        if !asynchronous.held_by_this_thread() && !completions.held_by_this_thread() {
+            return Ok(());
+        }
+        let kind = ErrorKind::WouldDeadlock("it holds an event of the object; drop it first");
+        Err(Error::new("destroy", subject(), kind))
+    }
+
+    /// Waits until as many asynchronous events are acknowledged as the kernel has reported.
+    pub(super) fn wait(&self, reported: u32) {
+        self.events.asynchronous.wait(reported);
+    }
+
+    /// The same with a completion queue's events on its channel.
+    pub(super) fn wait_for_completions(&self, reported: u32) {
+        self.events.completions.wait(reported);
+    }
+}
+
+/// Counts an asynchronous event of the object that the kernel names as handed to this thread;
+/// `None` where it is gone.
+pub(super) fn hand_out(number: u64) -> Option<(Token, Unacknowledged)> {
+    let (token, events) = REPORTERS.get_with_token(number)?;
+    Some((token, events.asynchronous.hand_out(true)))
+}
+
+/// The same for an event on a completion channel.
+pub(super) fn hand_out_completion(number: u64) -> Option<(Token, Unacknowledged)> {
+    let (token, events) = REPORTERS.get_with_token(number)?;
+    Some((token, events.completions.hand_out(true)))
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        // A child has inherited the registry's lock, which may be held in its parent.
+        if self.process.is_current() {
+            REPORTERS.remove(self.token);
+        }
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.token.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_lead_to_their_object_while_it_lives() {
+        let reporter = Reporter::new();
+        let number = reporter.user_handle().get();
+        let subject = || "queue 7".to_owned();
+        reporter.check(subject).expect("no event is out");
+        for hand_out in [hand_out, hand_out_completion] {
+            let (token, event) = hand_out(number).expect("it lives");
+            assert_eq!(token, reporter.token());
+            let error = reporter.check(subject).expect_err("an event is out");
+            assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+            drop(event);
+            reporter.check(subject).expect("it is acknowledged");
+        }
+        reporter.wait(1);
+        reporter.wait_for_completions(1);
+        drop(reporter);
+        assert!(hand_out(number).is_none());
+        assert!(hand_out_completion(number).is_none());
+    }
+}

@@ -1,0 +1,254 @@
+//! Shared receive queues.
+
+use std::sync::{Arc, Mutex};
+
+use verbs_abi::{
+    AlignedU64, Command, ib_srq_attr_mask, ib_uverbs_create_srq, ib_uverbs_create_srq_resp,
+    ib_uverbs_destroy_srq, ib_uverbs_modify_srq, ib_uverbs_query_srq,
+};
+
+use super::context::Context;
+use super::object::{Object, destroy_unshared};
+use super::pd::ProtectionDomain;
+use super::reporter::Reporter;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{DestroyError, Error, Result};
+use crate::lock::unpoisoned;
+use crate::provider::ReceiveRing;
+use crate::registry::Token;
+
+/// What a shared receive queue holds.
+#[doc(alias = "ibv_srq_attr")]
+#[doc(alias = "ibv_srq_init_attr")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedReceiveQueueAttributes {
+    /// Requests that are posted and that no message has come for.
+    pub max_wr: u32,
+    /// Pieces of memory in a request.
+    pub max_sge: u32,
+    /// When fewer requests than this are left, `IB_EVENT_SRQ_LIMIT_REACHED` comes, once; 0 for
+    /// never.
+    #[doc(alias = "srq_limit")]
+    pub limit: u32,
+}
+
+impl Default for SharedReceiveQueueAttributes {
+    /// Sixteen requests of one piece each, and no limit.
+    fn default() -> Self {
+        Self { max_wr: 16, max_sge: 1, limit: 0 }
+    }
+}
+
+/// A queue of receive requests that several queue pairs take theirs from, in the order in which
+/// messages come.
+///
+/// A clone is the same queue. It lives while a clone of it, a queue pair that receives from it or the
+/// id that it belongs to does. The completion of a request is on the receiving queue pair's
+/// completion queue, and [says](super::Completion::qp_num) which one that is.
+///
+/// What is posted stays when a queue pair goes to ERR: only the request of a message that was
+/// coming in completes. A message for which no request is left is as one to a queue pair without
+/// receives: the sender tries again ("receiver not ready"), on iWARP the connection ends.
+#[doc(alias = "ibv_srq")]
+#[derive(Debug, Clone)]
+pub struct SharedReceiveQueue {
+    pub(super) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    object: Object<ib_uverbs_destroy_srq>,
+    reporter: Reporter,
+    pd: ProtectionDomain,
+    made: SharedReceiveQueueAttributes,
+    pub(super) receive: Mutex<ReceiveRing>,
+}
+
+impl SharedReceiveQueue {
+    /// Makes a shared receive queue. `IB_USER_VERBS_CMD_CREATE_SRQ`.
+    ///
+    /// [`CmId::create_srq`](crate::cm::CmId::create_srq) makes one that goes with an id.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for attributes above the device's (`max_srq_wr` and `max_srq_sge` of
+    /// [`Context::query_device`]) and for none at all; [`ErrorKind::Invalid`] for a limit above the
+    /// size; ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not
+    /// known.
+    #[doc(alias = "ibv_create_srq")]
+    pub fn new(pd: &ProtectionDomain, attributes: SharedReceiveQueueAttributes) -> Result<Self> {
+        Self::create(pd, attributes, |reporter| ib_uverbs_create_srq {
+            response: AlignedU64::default(),
+            user_handle: reporter.user_handle(),
+            pd_handle: pd.handle(),
+            max_wr: attributes.max_wr,
+            max_sge: attributes.max_sge,
+            srq_limit: attributes.limit,
+        })
+    }
+
+    /// Makes a shared receive queue by the command that `request` returns.
+    fn create<C>(
+        pd: &ProtectionDomain,
+        attributes: SharedReceiveQueueAttributes,
+        request: impl FnOnce(&Reporter) -> C,
+    ) -> Result<Self>
+    where
+        C: Command<Response = ib_uverbs_create_srq_resp>,
+    {
+        const OPERATION: &str = "create";
+        const WHAT: &str = "a shared receive queue";
+        let context = pd.context();
+        context.check_process(OPERATION, || WHAT.to_owned())?;
+        let SharedReceiveQueueAttributes { max_wr, limit, .. } = attributes;
+        // rxe would take it.
+        if limit > max_wr {
+            let reason = format!("a limit of {limit} where it holds {max_wr}");
+            return Err(Error::invalid(OPERATION, WHAT, reason));
+        }
+        let reporter = Reporter::new();
+        let (response, ring) = context.provider().create_srq(context, request(&reporter))?;
+        let inner = Inner {
+            object: Object::new(context, response.srq_handle),
+            reporter,
+            pd: pd.clone(),
+            made: SharedReceiveQueueAttributes {
+                max_wr: response.max_wr,
+                max_sge: response.max_sge,
+                limit,
+            },
+            receive: Mutex::new(ring),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What names this queue in [asynchronous events](super::AsyncElement).
+    pub fn token(&self) -> Token {
+        self.inner.reporter.token()
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    /// What it was made to hold: what was asked for, or more, as the driver says. See
+    /// [`query`](Self::query) for what it holds now.
+    pub fn attributes(&self) -> SharedReceiveQueueAttributes {
+        self.inner.made
+    }
+
+    /// Arms the queue: `IB_EVENT_SRQ_LIMIT_REACHED` comes, once, when fewer than `limit` requests
+    /// are left after a message has taken one; 0 for never. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    ///
+    /// The kernel looks only when a message takes a request: a limit that is above what is posted
+    /// already makes the event come with the next message.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a limit above the size; [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_SRQ_LIMIT")]
+    pub fn set_limit(&self, limit: u32) -> Result<()> {
+        let request = ib_uverbs_modify_srq {
+            attr_mask: ib_srq_attr_mask::IB_SRQ_LIMIT,
+            srq_limit: limit,
+            ..self.modification()
+        };
+        let context = self.context();
+        let limited = context.provider().limit_srq(context.file(), request);
+        limited.map_err(|refused| context.refused("set the limit of", &self.subject(), refused))
+    }
+
+    /// Makes the queue hold at least `max_wr` requests; those that are posted stay. Posts by other
+    /// threads wait meanwhile. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a size above the device's, below the limit or below the number of requests that
+    /// are posted; EOPNOTSUPP where the driver cannot (siw); ENOMEM, [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
+    /// mapped, the error says so, and every later post is [`ErrorKind::Invalid`].
+    #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_SRQ_MAX_WR")]
+    pub fn resize(&self, max_wr: u32) -> Result<()> {
+        const OPERATION: &str = "resize";
+        let context = self.context();
+        context.check_process(OPERATION, || self.subject())?;
+        let request = ib_uverbs_modify_srq {
+            attr_mask: ib_srq_attr_mask::IB_SRQ_MAX_WR,
+            max_wr,
+            ..self.modification()
+        };
+        let resized = unpoisoned(self.inner.receive.lock()).resize(context.file(), request);
+        resized.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
+    }
+
+    fn modification(&self) -> ib_uverbs_modify_srq {
+        ib_uverbs_modify_srq { srq_handle: self.handle(), ..ib_uverbs_modify_srq::default() }
+    }
+
+    /// What the queue holds, as the kernel has it: the limit is 0 once the event has come (siw says
+    /// what was set last). `IB_USER_VERBS_CMD_QUERY_SRQ`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_srq")]
+    pub fn query(&self) -> Result<SharedReceiveQueueAttributes> {
+        let request = ib_uverbs_query_srq {
+            response: AlignedU64::default(),
+            srq_handle: self.handle(),
+            reserved: 0,
+        };
+        let answer = self.context().command("query", &self.subject(), request)?;
+        Ok(SharedReceiveQueueAttributes {
+            max_wr: answer.max_wr,
+            max_sge: answer.max_sge,
+            limit: answer.srq_limit,
+        })
+    }
+
+    /// Destroys the queue, with what is posted to it, and waits until its asynchronous events are
+    /// acknowledged. `IB_USER_VERBS_CMD_DESTROY_SRQ`.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY while clones of it or queue pairs that receive from it live: the id that it belongs to
+    /// holds one ([`CmId::destroy_srq`](crate::cm::CmId::destroy_srq));
+    /// [`ErrorKind::WouldDeadlock`] where an event that this thread received is still out;
+    /// [`ErrorKind::WrongProcess`]. The queue comes back with the error.
+    #[doc(alias = "ibv_destroy_srq")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        let (context, what) = (self.context().clone(), self.subject());
+        if let Err(error) = self.inner.reporter.check(|| what.clone()) {
+            return Err(DestroyError::new(self, error));
+        }
+        let owner = |inner| Self { inner };
+        let (inner, response) =
+            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        inner.reporter.wait(response.events_reported);
+        Ok(())
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        self.inner.pd.context()
+    }
+
+    pub(super) fn handle(&self) -> u32 {
+        self.inner.object.handle()
+    }
+
+    pub(super) fn subject(&self) -> String {
+        format!("shared receive queue {}", self.token())
+    }
+}
+
+impl PartialEq for SharedReceiveQueue {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for SharedReceiveQueue {}

@@ -1,0 +1,140 @@
+//! A shared receive queue with the memory that is posted to it, and connections that receive from it.
+//!
+//! # Safety
+//!
+//! Requests name memory of [`Shared`]'s own region only, by checked ranges. The region goes away only after the queue has: where somebody
+//! else holds the queue still, the region is leaked. Its bytes are reached by the region's copying, which copes with a device.
+#![expect(unsafe_code, reason = "posts requests over memory that outlives their queue")]
+
+use std::mem::ManuallyDrop;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use rdmacm::Result;
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain,
+    QueuePairInit, ReceiveRequest, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
+};
+
+use crate::bed::{Side, listen, request, resolve};
+use crate::io::{Io, Shape};
+
+/// A shared receive queue, its memory, and a completion queue for those who receive from it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    queue: ManuallyDrop<SharedReceiveQueue>,
+    memory: ManuallyDrop<MemoryRegion>,
+    pub(crate) cq: CompletionQueue,
+}
+
+impl Shared {
+    /// Makes them on the device of `id`, in a protection domain of their own.
+    pub(crate) fn new(id: &CmId, max_wr: u32) -> Self {
+        let context = id.context().expect("the id has a device");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, limit: 0 };
+        let queue = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+        let channel = CompletionChannel::new(&context).expect("completion channel");
+        let cq = CompletionQueue::new(&context, 64, Some(&channel)).expect("completion queue");
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let memory = MemoryRegion::alloc(&pd, 4096, access).expect("memory region");
+        Self { queue: ManuallyDrop::new(queue), memory: ManuallyDrop::new(memory), cq }
+    }
+
+    pub(crate) fn queue(&self) -> &SharedReceiveQueue {
+        &self.queue
+    }
+
+    /// Posts a receive into a part of the memory.
+    pub(crate) fn receive(&self, wr_id: u64, part: Range<usize>) -> Result<()> {
+        let scatter = [self.memory.sge(part).expect("within the memory")];
+        // SAFETY: the piece is of the memory, which lives until the queue is gone and is reached by copying only.
+        unsafe { self.queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
+    }
+
+    /// A part of the memory.
+    pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
+        let mut bytes = vec![0; part.len()];
+        self.memory.read(part.start, &mut bytes).expect("within the memory");
+        bytes
+    }
+
+    /// The next completion, slept for, which must be a success.
+    #[track_caller]
+    pub(crate) fn done(&self) -> Completion {
+        let mut done = [Completion::default()];
+        assert_eq!(self.cq.wait(&mut done).expect("wait for a completion"), 1);
+        assert_eq!(done[0].status(), WcStatus::IB_WC_SUCCESS, "{:?}", done[0]);
+        done[0]
+    }
+
+    /// Gives `id` a queue pair that receives from the queue, with queues for sending of its own.
+    pub(crate) fn side(&self, id: CmId) -> Side {
+        let io = Io::with(&id, Shape::default(), |_, init| {
+            let init = QueuePairInit { recv_cq: &self.cq, srq: Some(&self.queue), ..*init };
+            id.create_qp(self.queue.pd(), &init)
+        });
+        Side { id, io }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the field is taken once, here, and the object is gone after it.
+        let queue = unsafe { ManuallyDrop::take(&mut self.queue) };
+        if queue.destroy().is_ok() {
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+    }
+}
+
+/// Two sides of a connection.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+}
+
+/// Servers that receive from one queue, and their clients.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) shared: Shared,
+    ours: EventChannel,
+    theirs: EventChannel,
+}
+
+impl Servers {
+    /// Makes `count` connections to `address`, whose servers share a queue of `max_wr` requests.
+    pub(crate) fn new(address: SocketAddr, count: usize, max_wr: u32, param: &ConnParam) -> Self {
+        let (ours, theirs) = (crate::bed::channel(), crate::bed::channel());
+        let (listener, address) = listen(&theirs, address);
+        let shared = Shared::new(&resolve(&ours, address), max_wr);
+        let connect = || {
+            let client = Side::new(resolve(&ours, address), Shape::default());
+            client.id.connect(param).expect("connect");
+            let server = shared.side(request(&theirs));
+            server.id.accept(param).expect("accept");
+            ours.expect_event(EventType::Established).expect("the client is connected");
+            theirs.expect_event(EventType::Established).expect("the server is connected");
+            Pair { client, server }
+        };
+        let pairs = (0..count).map(|_| connect()).collect();
+        listener.destroy().expect("destroy the listener");
+        Self { pairs, shared, ours, theirs }
+    }
+
+    /// Ends all connections.
+    pub(crate) fn close(self) {
+        for Pair { client, server } in self.pairs {
+            client.id.disconnect().expect("disconnect");
+            self.theirs.expect_event(EventType::Disconnected).expect("the server hears of it");
+            server.id.disconnect().expect("disconnect");
+            self.ours.expect_event(EventType::Disconnected).expect("the client hears of it");
+            client.id.destroy().expect("destroy");
+            server.id.destroy().expect("destroy");
+        }
+    }
+}

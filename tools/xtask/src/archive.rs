@@ -107,6 +107,16 @@ impl Archive {
         })
     }
 
+    /// The packages that a machine of this suite without any package needs for `package`, which is among them.
+    pub(crate) fn closure(&self, package: &str) -> Result<Vec<String>> {
+        self.renewed(|| {
+            let mut command = self.apt("apt-get");
+            command.args(["--simulate", "--no-install-recommends", "install", package]);
+            let text = host::output(&mut command, &format!("look up what {package} needs"))?;
+            Ok(installed(&String::from_utf8_lossy(&text)))
+        })
+    }
+
     /// Downloads packages, each `NAME` or `NAME=VERSION`, and unpacks them below `root`.
     pub(crate) fn unpack(&self, packages: &[&str], root: &Path) -> Result<()> {
         let names = packages.join(" ");
@@ -118,7 +128,7 @@ impl Archive {
             command.arg("download").args(packages).current_dir(&place);
             host::run(&mut command, &format!("download {names}"))
         })?;
-        for file in files(&place)? {
+        for file in host::files(&place)? {
             let mut command = host::command("dpkg-deb");
             command.arg("--extract").arg(&file).arg(root);
             host::run(&mut command, &format!("unpack {}", file.display()))?;
@@ -168,6 +178,12 @@ pub(crate) fn update() -> Result<bool> {
     updated.clone()
 }
 
+/// The packages that apt would install, by what it says in a simulation.
+fn installed(simulation: &str) -> Vec<String> {
+    let lines = simulation.lines().filter_map(|line| line.strip_prefix("Inst "));
+    lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
 fn make_empty(directory: &Path) -> Result<()> {
     if directory.exists() {
         remove(directory)?;
@@ -177,12 +193,6 @@ fn make_empty(directory: &Path) -> Result<()> {
 
 fn remove(directory: &Path) -> Result<()> {
     fs::remove_dir_all(directory).with_context(|| format!("remove {}", directory.display()))
-}
-
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let doing = || format!("list {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(doing)?;
-    entries.map(|entry| entry.map(|entry| entry.path()).with_context(doing)).collect()
 }
 
 #[cfg(test)]
@@ -199,6 +209,13 @@ mod tests {
         assert_eq!(record.dependency("linux-image-"), Some("linux-image-6.12.1-amd64"));
         assert_eq!(record.dependency("gcc-"), Some("gcc-12"));
         assert_eq!(record.dependency("pahole"), None);
+    }
+
+    #[test]
+    fn a_simulation_names_what_it_installs() {
+        let text = "Reading package lists...\nInst libc6 (2.43-7 Debian:unstable [amd64]) []\n\
+             Inst make (4.4.1-3 Debian:unstable [amd64])\nConf libc6 (2.43-7 Debian:unstable [amd64])\n";
+        assert_eq!(installed(text), ["libc6", "make"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// whatever the numbers are.
 pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
     let mut wanted = PACKAGES.to_vec();
-    wanted.extend(kernels.iter().flat_map(|kernel| Guest::new(*kernel).packages()));
+    wanted.extend(Guest::packages());
     wanted.sort_unstable();
     wanted.dedup();
     packages::require(&wanted)?;

@@ -11,7 +11,7 @@ use crate::test::{self, Selection, Tests};
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
     // What cannot be had is said before anything takes time.
-    if let Err(error) = test::require_packages(selection) {
+    if let Err(error) = test::require_packages() {
         tests.stop(&error);
         return tests.finish();
     }

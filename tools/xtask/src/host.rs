@@ -2,7 +2,8 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use guest::error::{Context, Error, Result};
@@ -43,6 +44,16 @@ pub(crate) fn output(command: &mut Command, doing: &str) -> Result<Vec<u8>> {
 
 fn name(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
+}
+
+/// What is in a directory, in the order of the names.
+pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let doing = || format!("list {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(doing)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()).with_context(doing));
+    let mut paths = paths.collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// The cargo that runs xtask.

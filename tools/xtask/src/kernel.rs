@@ -1,9 +1,9 @@
-//! Debian's kernels: image, modules, headers, and the siw driver that Debian does not build.
+//! Debian's kernels: image, modules, and what builds modules for them.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
 
 use guest::error::{Context, Error, Result};
 use guest::plan::Device;
@@ -11,7 +11,7 @@ use guest::plan::Device;
 use crate::archive::Archive;
 use crate::host::progress;
 use crate::modules::Index;
-use crate::{cache, host};
+use crate::{cache, foreign, host};
 
 /// A kernel that the test bed knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Image {
     /// `lib/modules/RELEASE`, where `depmod` has run.
     pub(crate) modules: PathBuf,
     /// The version of its package.
-    package_version: String,
+    pub(crate) package_version: String,
 }
 
 impl Kernel {
@@ -55,7 +55,8 @@ impl Kernel {
         Self::ALL.into_iter().find(|kernel| kernel.name() == name)
     }
 
-    /// The devices that it has a driver for: building siw for the latest kernel takes programs that Debian 12 lacks.
+    /// The devices that it has a driver for. The source that siw is built from is a large download, which the latest kernel
+    /// does not make up for.
     pub(crate) const fn devices(self) -> &'static [Device] {
         match self {
             Self::V6_1 | Self::V6_12 => &Device::ALL,
@@ -73,7 +74,7 @@ impl Kernel {
         }
     }
 
-    fn archive(self) -> Result<Archive> {
+    pub(crate) fn archive(self) -> Result<Archive> {
         match self {
             Self::V6_1 | Self::V6_12 => Ok(Archive::Host),
             Self::Latest => Archive::unstable(self.name()),
@@ -164,8 +165,24 @@ impl Kernel {
         Ok(root.join(format!("usr/src/linux-headers-{common}-common/include/uapi")))
     }
 
-    fn headers_root(self) -> Result<PathBuf> {
-        cache::entry(&format!("{}/headers", self.name()), |root| self.fetch_headers(root))
+    /// The root below which the headers are unpacked, with the programs that build a module against them.
+    pub(crate) fn headers_root(self) -> Result<PathBuf> {
+        let name = match self {
+            Self::V6_1 | Self::V6_12 => "headers",
+            Self::Latest => "headers-and-compiler",
+        };
+        cache::entry(&format!("{}/{name}", self.name()), |root| self.fetch_headers(root))
+    }
+
+    /// Where the programs that build a module are searched for.
+    pub(crate) fn build_path(self) -> Result<OsString> {
+        let mut path = OsString::new();
+        if self == Self::Latest {
+            path.push(self.headers_root()?.join("usr/bin"));
+            path.push(":");
+        }
+        path.push(host::search_path());
+        Ok(path)
     }
 
     fn fetch_headers(self, root: &Path) -> Result<()> {
@@ -176,54 +193,27 @@ impl Kernel {
         if record.version != package_version {
             return Err(self.outdated(&package_version));
         }
-        let need = |prefix: &str| {
-            let lost = || Error::new(format!("{package} depends on no {prefix} package"));
-            record.dependency(prefix).ok_or_else(lost)
+        let packages = match self {
+            Self::V6_1 | Self::V6_12 => {
+                let need = |prefix: &str| {
+                    let lost = || Error::new(format!("{package} depends on no {prefix} package"));
+                    record.dependency(prefix).map(str::to_owned).ok_or_else(lost)
+                };
+                vec![package.clone(), need("linux-headers-")?, need("linux-kbuild-")?]
+            }
+            // Its compiler and the C library of that are newer than this machine's.
+            Self::Latest => archive.closure(&package)?,
         };
-        archive.unpack(&[&package, need("linux-headers-")?, need("linux-kbuild-")?], root)?;
-        // The one absolute path of the unpacked tree.
+        archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
+        if self == Self::Latest {
+            foreign::make_at_home(root)?;
+        }
+        // It has the only absolute paths of the unpacked tree.
         let makefile = root.join(format!("usr/src/{package}/Makefile"));
         let text = fs::read_to_string(&makefile);
         let text = text.with_context(|| format!("read {}", makefile.display()))?;
-        let relative =
-            text.replace("include /usr/src/", "include $(dir $(lastword $(MAKEFILE_LIST)))../");
+        let relative = text.replace("/usr/src/", "$(dir $(firstword $(MAKEFILE_LIST)))../");
         fs::write(&makefile, relative).with_context(|| format!("write {}", makefile.display()))
-    }
-
-    /// The siw driver, built for this kernel.
-    pub(crate) fn siw(self) -> Result<PathBuf> {
-        if !self.devices().contains(&Device::Siw) {
-            return Err(Error::new(format!("there is no siw for Linux {}", self.name())));
-        }
-        let root = cache::entry(&format!("{}/siw", self.name()), |root| self.build_siw(root))?;
-        Ok(root.join("siw.ko"))
-    }
-
-    fn build_siw(self, root: &Path) -> Result<()> {
-        let Image { release, package_version: version, .. } = self.image()?;
-        let headers = self.headers_root()?.join(format!("usr/src/linux-headers-{release}"));
-        let source = format!("linux-source-{}", self.name());
-        let work = root.join("work");
-        self.archive()?.unpack(&[&format!("{source}={version}")], &work)?;
-        progress(&format!("building siw for Linux {release}"));
-        let mut tar = host::command("tar");
-        tar.arg("-xJf").arg(work.join(format!("usr/src/{source}.tar.xz")));
-        tar.arg("-C").arg(&work).args(["--strip-components=5", "--wildcards"]);
-        tar.arg("*/drivers/infiniband/sw/siw/*");
-        host::run(&mut tar, "take siw out of the kernel's source")?;
-        let jobs = available_parallelism().map_or(1, usize::from);
-        let mut make = host::command("make");
-        make.arg("-C").arg(&headers).arg(format!("M={}", work.display()));
-        // Type information for tracers would need one more program, pahole.
-        make.args(["CONFIG_RDMA_SIW=m", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]);
-        make.arg(format!("-j{jobs}"));
-        host::run(&mut make, &format!("build siw for Linux {release}"))?;
-        let mut strip = host::command("strip");
-        strip.arg("--strip-debug").arg(work.join("siw.ko"));
-        host::run(&mut strip, "strip siw.ko")?;
-        let rename = fs::rename(work.join("siw.ko"), root.join("siw.ko"));
-        rename.context("take siw.ko out of its build directory")?;
-        fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
     }
 
     fn outdated(self, version: &str) -> Error {

@@ -9,6 +9,8 @@ mod ci;
 mod console;
 mod cpio;
 mod demo;
+mod driver;
+mod foreign;
 mod host;
 mod initramfs;
 mod kernel;

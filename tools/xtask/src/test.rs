@@ -114,7 +114,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         .iter()
         .map(|kernel| Guest { limit: selection.limit, ..Guest::new(*kernel) })
         .collect();
-    let ready = require_packages(selection).and_then(|()| set_up(guests, tests));
+    let ready = require_packages().and_then(|()| set_up(guests, tests));
     let (guests, artifacts) = match ready.and_then(|guests| Ok((guests, build()?))) {
         Ok(ready) => ready,
         Err(error) => return tests.stop(&error),
@@ -165,9 +165,9 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
 }
 
 /// Makes sure that the packages are installed which the tests need.
-pub(crate) fn require_packages(selection: &Selection) -> Result<()> {
+pub(crate) fn require_packages() -> Result<()> {
     let mut wanted = PACKAGES.to_vec();
-    wanted.extend(selection.kernels.iter().flat_map(|kernel| Guest::new(*kernel).packages()));
+    wanted.extend(Guest::packages());
     wanted.sort_unstable();
     wanted.dedup();
     packages::require(&wanted)

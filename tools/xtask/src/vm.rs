@@ -13,7 +13,7 @@ use guest::report::{Frame, Status};
 
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Outcome};
-use crate::{host, initramfs, packages};
+use crate::{driver, host, initramfs, packages};
 
 /// Exit status where the test bed failed: set-up, boot, time limit, no report.
 pub(crate) const BED_FAILED: u8 = 125;
@@ -35,9 +35,8 @@ const RDMA_CM_FIRST: [&str; 3] = ["rdma_cm", "ib_uverbs", "rdma_ucm"];
 /// What siw, which is built by the test bed, is linked with.
 const SIW_NEEDS: &str = "libcrc32c";
 
-/// What is installed for a guest, and for building siw.
+/// What is installed for a guest.
 pub(crate) const PACKAGES: [&str; 3] = ["kmod", "qemu-system-x86", "xz-utils"];
-const SIW_PACKAGES: [&str; 5] = ["gcc-12", "libc6-dev", "libelf1", "libssl3", "make"];
 
 /// A guest to start.
 #[derive(Clone, Debug)]
@@ -64,24 +63,21 @@ impl Guest {
     }
 
     /// The packages that must be installed.
-    pub(crate) fn packages(&self) -> Vec<&'static str> {
-        let mut packages = PACKAGES.to_vec();
-        if self.devices.contains(&Device::Siw) {
-            packages.extend(SIW_PACKAGES);
-        }
-        packages
+    pub(crate) fn packages() -> Vec<&'static str> {
+        [&PACKAGES[..], &driver::PACKAGES].concat()
     }
 
     /// Downloads and builds whatever else [`run`](Self::run) needs.
     pub(crate) fn fetch(&self) -> Result<()> {
         if self.devices.contains(&Device::Siw) {
-            self.kernel.siw()?;
+            driver::siw(self.kernel)?;
         }
-        self.kernel.image().map(drop)
+        driver::test_device(self.kernel).map(drop)
     }
 
     /// Runs a command in a directory of the host with this process's environment and what it was promised:
-    /// `RDMACM_TEST_KERNEL` (`6.1`) and `RDMACM_TEST_DEVICES` (`rxe0,siw0`).
+    /// `RDMACM_TEST_KERNEL` (`6.1`), `RDMACM_TEST_DEVICES` (`rxe0,siw0`) and `RDMACM_TEST_MODULE`, the file of a module that
+    /// is not loaded: with it comes the device `kt0`.
     pub(crate) fn run(
         &self,
         directory: &Path,
@@ -97,10 +93,12 @@ impl Guest {
         let manager = if self.rdma_cm_first { RDMA_CM_FIRST } else { UVERBS_FIRST };
         let files = module_files(self.kernel, &self.devices, &[manager, HOST_MODULES].concat())?;
         let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
+        let module = driver::test_device(self.kernel)?;
         let promises = [
             ("PATH", host::search_path()),
             ("RDMACM_TEST_KERNEL", image.version.into()),
             ("RDMACM_TEST_DEVICES", names.join(",").into()),
+            ("RDMACM_TEST_MODULE", module.into()),
         ];
         let mut environment: Vec<_> = env::vars_os().collect();
         environment.retain(|(name, _)| promises.iter().all(|(promised, _)| name != promised));
@@ -137,7 +135,7 @@ pub(crate) fn module_files(
             Device::Rxe => wanted.push("rdma_rxe"),
             Device::Siw => {
                 wanted.push(SIW_NEEDS);
-                built_here = Some(kernel.siw()?);
+                built_here = Some(driver::siw(kernel)?);
             }
         }
     }
@@ -168,7 +166,7 @@ pub(crate) fn keep(frame: Frame, output: &mut Vec<u8>) -> io::Result<()> {
 
 /// Runs the command and ends as it did.
 pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
-    packages::require(&guest.packages())?;
+    packages::require(&Guest::packages())?;
     guest.fetch()?;
     let directory = env::current_dir().context("find the current directory")?;
     let outcome = guest.run(&directory, command, pass_on)?;

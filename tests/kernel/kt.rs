@@ -1,0 +1,66 @@
+//! `kt0`, the tests' own device: the kernel module of `tests/kmod`, loaded while a test needs it.
+
+use std::fs::{self, File};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
+use nix::mount::{MsFlags, mount};
+use rdmacm::device::Device;
+use rdmacm::verbs::Context;
+use verbs_abi::ib_event_type;
+
+use crate::bed;
+
+const DEBUGFS: &str = "/sys/kernel/debug";
+
+/// The module, loaded. It goes when this is dropped, when no context of the device may be open.
+#[derive(Debug)]
+pub(crate) struct Kt {
+    pub(crate) device: Device,
+}
+
+impl Kt {
+    pub(crate) fn load() -> Self {
+        match mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>) {
+            Ok(()) | Err(Errno::EBUSY) => {}
+            Err(errno) => panic!("mount debugfs: {errno}"),
+        }
+        let module = File::open(bed::promised("RDMACM_TEST_MODULE")).expect("open the module");
+        finit_module(&module, c"", ModuleInitFlags::empty()).expect("load the module");
+        Self { device: bed::device("kt0") }
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        Context::open(&self.device).expect("open kt0")
+    }
+
+    /// How many objects of a kind there are on the device: `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `srq`, `qp` or `xrcd`.
+    #[track_caller]
+    pub(crate) fn count(&self, kind: &str) -> u32 {
+        let counts = fs::read_to_string(file("counts")).expect("read the counts");
+        let mut pairs = counts.lines().filter_map(|line| line.split_once(' '));
+        let (_, count) = pairs.find(|(name, _)| *name == kind).expect("the kind is known");
+        count.parse().expect("a count is a number")
+    }
+
+    /// Raises an asynchronous event. `number` is that of a queue pair, which also stands for its send completion queue and
+    /// its shared receive queue; of an XRC shared receive queue; or of a port.
+    #[track_caller]
+    pub(crate) fn raise(&self, event: ib_event_type, number: u32) {
+        fs::write(file("event"), format!("{} {number}", event.0)).expect("raise an event");
+    }
+}
+
+impl Drop for Kt {
+    fn drop(&mut self) {
+        let gone = delete_module(c"rdmacm_test", DeleteModuleFlags::O_NONBLOCK);
+        if !thread::panicking() {
+            gone.expect("nothing of kt0 is open");
+        }
+    }
+}
+
+fn file(name: &str) -> String {
+    format!("{DEBUGFS}/rdmacm_test/{name}")
+}

@@ -14,8 +14,8 @@ use rdmacm::Result;
 use rdmacm::cm::CmId;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
-    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags,
-    SendOperation, SendRequest, Sge, WcStatus,
+    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueue, ReceiveRequest,
+    SendFlags, SendOperation, SendQueue, SendRequest, Sge, WcStatus,
 };
 
 /// What an [`Io`] is to hold.
@@ -161,6 +161,18 @@ impl Io {
         unsafe { self.qp.post_send(&request) }
     }
 
+    /// Pushes a receive into a part of the memory.
+    pub(crate) fn push_receive(
+        &self,
+        queue: &mut ReceiveQueue<'_>,
+        wr_id: u64,
+        part: Range<usize>,
+    ) -> Result<()> {
+        let scatter = self.pieces(&[part]);
+        // SAFETY: as in `receive_into`.
+        unsafe { queue.push(&ReceiveRequest { wr_id, scatter: &scatter }) }
+    }
+
     fn pieces(&self, parts: &[Range<usize>]) -> Vec<Sge> {
         let piece = |part: &Range<usize>| self.memory.sge(part.clone()).expect("within the memory");
         parts.iter().map(piece).collect()
@@ -201,6 +213,19 @@ impl Drop for Io {
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         }
     }
+}
+
+/// Pushes a request that carries its bytes.
+pub(crate) fn push_inline(
+    queue: &mut SendQueue<'_>,
+    wr_id: u64,
+    operation: SendOperation<'_>,
+    bytes: &[u8],
+    flags: SendFlags,
+) -> Result<()> {
+    let request = SendRequest { wr_id, operation, payload: Payload::Inline(bytes), flags };
+    // SAFETY: the request names no memory.
+    unsafe { queue.push(&request) }
 }
 
 /// Posts a receive without memory.

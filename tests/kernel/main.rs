@@ -13,6 +13,7 @@ mod environment;
 mod external;
 mod fault;
 mod generic;
+mod handle;
 mod io;
 mod kt;
 mod late_removal;

@@ -26,6 +26,7 @@ use verbs_abi::{
     ib_uverbs_create_srq_resp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
+pub(crate) use self::siw::Leftovers;
 use crate::device::{Chardev, Device, DriverId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
@@ -43,16 +44,16 @@ pub(crate) enum Provider {
     Unknown,
 }
 
-/// Why a post failed. Nothing is posted, but for [`Refused`](PostError::Refused).
+/// Why storing a request, or ringing for it, failed. Nothing is posted, but for
+/// [`Refused`](PostError::Refused).
 #[derive(Debug)]
 pub(crate) enum PostError {
     /// The queue holds this many already.
     Full(u32),
     /// The queue cannot hold the request.
     Invalid(Cow<'static, str>),
-    /// The queue pair is in ERR, and the driver completes nothing any more: a completion with a
-    /// flush error is to be made here.
-    Flushed,
+    /// The library has made so many completions that are not polled that it makes no more.
+    Unpolled,
     /// What the kernel shares is out of order.
     Malformed(&'static str),
     /// The doorbell was refused: the request stands in the ring, and the device may come to it later.
@@ -69,7 +70,7 @@ impl PostError {
         subject: String,
     ) -> Error {
         let (errno, reason) = match self {
-            Self::Flushed => {
+            Self::Unpolled => {
                 let reason = "the completion queue holds all the flush errors that it can";
                 (Errno::ENOMEM, reason.into())
             }
@@ -297,13 +298,14 @@ pub(crate) enum SendRing {
 }
 
 impl SendRing {
-    /// Posts `request` to the queue pair that the kernel knows as `handle`, in `state`, and rings.
+    /// Stores `request` in the ring of the queue pair that the kernel knows as `handle`, in `state`.
+    /// The device may look at it at once, and does when it is [rung](Self::ring) for.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
     #[inline]
-    pub(crate) unsafe fn post(
+    pub(crate) unsafe fn store(
         &mut self,
         context: &Context,
         handle: u32,
@@ -312,18 +314,26 @@ impl SendRing {
     ) -> Result<(), PostError> {
         match self {
             // SAFETY: the contract is the same.
-            Self::Rxe(ring) => unsafe { ring.post(context, handle, state, request) },
+            Self::Rxe(ring) => unsafe { ring.store(state, request) },
             // SAFETY: as above.
-            Self::Siw(ring) => unsafe { ring.post(context, handle, state, request) },
+            Self::Siw(ring) => unsafe { ring.store(context, handle, state, request) },
         }
     }
 
-    /// Takes back what the kernel has left in the ring of a queue pair that has gone to ERR, and
-    /// will not complete; the requests' numbers.
-    pub(crate) fn abandoned(&mut self) -> Vec<u64> {
+    /// Has the device look at what was stored since the last time.
+    #[inline]
+    pub(crate) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
         match self {
-            Self::Rxe(_) => Vec::new(),
-            Self::Siw(ring) => ring.abandoned(),
+            Self::Rxe(ring) => ring.ring(context, handle),
+            Self::Siw(ring) => ring.ring(context, handle),
+        }
+    }
+
+    /// What takes back requests that the driver does not complete, if it leaves any.
+    pub(crate) fn leftovers(&self) -> Option<Leftovers> {
+        match self {
+            Self::Rxe(_) => None,
+            Self::Siw(ring) => Some(ring.leftovers()),
         }
     }
 }
@@ -354,42 +364,34 @@ impl ReceiveRing {
         }
     }
 
-    /// Posts `request`.
+    /// Stores `request`.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
     #[inline]
-    pub(crate) unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(crate) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         match self {
             // SAFETY: the contract is the same.
-            Self::Rxe(ring) => unsafe { ring.post(request) },
+            Self::Rxe(ring) => unsafe { ring.store(request) },
             // SAFETY: as above.
-            Self::Siw(ring) => unsafe { ring.post(request) },
+            Self::Siw(ring) => unsafe { ring.store(request) },
             Self::Absent(why) => Err(PostError::Invalid((*why).into())),
         }
     }
 
-    /// Takes back what the kernel has left in the ring of a queue pair that has gone to ERR, and
-    /// will not complete; the requests' numbers.
-    pub(crate) fn abandoned(&mut self) -> Vec<u64> {
-        match self {
-            Self::Rxe(_) | Self::Absent(_) => Vec::new(),
-            Self::Siw(ring) => ring.abandoned(),
-        }
-    }
-
-    /// Posts a request without memory.
-    pub(crate) fn post_nothing(&mut self, wr_id: u64) -> Result<(), PostError> {
+    /// Stores a request without memory.
+    pub(crate) fn store_nothing(&mut self, wr_id: u64) -> Result<(), PostError> {
         // SAFETY: the request names no memory.
-        unsafe { self.post(&ReceiveRequest { wr_id, scatter: &[] }) }
+        unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[] }) }
     }
 
-    /// Whether the kernel looks for requests to flush only when the queue pair is told to go to ERR.
-    pub(crate) fn flushes_on_modify_only(&self) -> bool {
+    /// As [`SendRing::leftovers`]. Without them the kernel looks for requests to flush only when the
+    /// queue pair is told to go to ERR.
+    pub(crate) fn leftovers(&self) -> Option<Leftovers> {
         match self {
-            Self::Rxe(_) => true,
-            Self::Siw(_) | Self::Absent(_) => false,
+            Self::Rxe(_) | Self::Absent(_) => None,
+            Self::Siw(ring) => ring.leftovers(),
         }
     }
 

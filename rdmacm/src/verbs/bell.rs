@@ -50,7 +50,7 @@ impl Bell {
 
     /// Rings: the completion comes, and with it the event.
     pub(super) fn ring(&mut self) {
-        let posted = self.receive.post_nothing(self.wr_id);
+        let posted = self.receive.store_nothing(self.wr_id);
         debug_assert!(posted.is_ok(), "the ring is empty");
         let request = ib_uverbs_modify_qp {
             qp_handle: self.object.handle(),

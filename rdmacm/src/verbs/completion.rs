@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::iter;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -11,17 +12,18 @@ use zerocopy::FromZeros;
 use super::bell::Bell;
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
+use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::turn::Turn;
 use super::{WcOpcode, WcStatus};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{DestroyError, Error, Result};
+use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing};
 use crate::registry::Token;
+
+const POLL: &str = "poll";
 
 /// What became of a work request.
 #[doc(alias = "ibv_wc")]
@@ -99,24 +101,24 @@ pub struct CompletionQueue {
     inner: Arc<Inner>,
 }
 
-/// What waits to be polled.
-#[derive(Debug)]
-struct Completions {
-    ring: CompletionRing,
-    /// Those that the library makes, of requests that the driver does not complete any more: they
-    /// come after those that it did complete.
+/// What the library adds to a queue, apart from the ring: who has that may be waiting for it.
+#[derive(Debug, Default)]
+struct Additions {
+    /// Completions of requests that the driver does not complete any more: they come after those
+    /// that it did complete.
     flushed: VecDeque<Completion>,
     /// What was rung for those, and has its completion in the ring still.
     bells: Vec<Bell>,
 }
 
-impl Completions {
-    #[inline]
-    fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
-        let mut count = self.ring.poll(into)?;
-        if self.flushed.is_empty() && self.bells.is_empty() {
-            return Ok(count);
-        }
+impl Additions {
+    fn is_empty(&self) -> bool {
+        self.flushed.is_empty() && self.bells.is_empty()
+    }
+
+    /// Takes the bells' completions out of the first `count` of `into`, and fills up behind; how
+    /// many there are then.
+    fn merge(&mut self, into: &mut [Completion], mut count: usize) -> usize {
         for place in (0..count).rev() {
             if let Some(bell) = self.bells.iter().position(|bell| bell.made(&into[place])) {
                 self.bells.swap_remove(bell);
@@ -125,14 +127,17 @@ impl Completions {
             }
         }
         let rest = into[count..].iter_mut().zip(iter::from_fn(|| self.flushed.pop_front()));
-        Ok(count + rest.map(|(place, flushed)| *place = flushed).count())
+        count + rest.map(|(place, flushed)| *place = flushed).count()
     }
 }
 
 #[derive(Debug)]
 struct Inner {
+    ring: Exclusive<CompletionRing>,
     // Before the object: the kernel does not destroy a queue on which there are bells.
-    completions: Mutex<Completions>,
+    additions: Mutex<Additions>,
+    /// There are additions, or may be.
+    has_additions: AtomicBool,
     object: Object<ib_uverbs_destroy_cq>,
     reporter: Reporter,
     capacity: u32,
@@ -197,9 +202,10 @@ impl CompletionQueue {
             reserved: 0,
         };
         let (response, ring, arming) = context.provider().create_cq(context, request)?;
-        let completions = Completions { ring, flushed: VecDeque::new(), bells: Vec::new() };
         let inner = Inner {
-            completions: Mutex::new(completions),
+            ring: Exclusive::new(ring),
+            additions: Mutex::default(),
+            has_additions: AtomicBool::new(false),
             object: Object::new(context, response.cq_handle),
             reporter,
             capacity: response.cqe,
@@ -233,20 +239,31 @@ impl CompletionQueue {
         self.inner.object.handle()
     }
 
-    /// Takes completions off the queue into `into`, as many as there are and as fit; returns how
-    /// many.
-    ///
-    /// No system call.
+    /// The queue's end that is polled, for this thread.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
-    /// is out of order.
+    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::WrongProcess`]
+    /// after a fork.
+    pub fn poller(&self) -> Result<Poller<'_>> {
+        self.context().check_process(POLL, || self.inner.name())?;
+        match self.inner.ring.hold() {
+            Ok(ring) => Ok(Poller { inner: &self.inner, ring }),
+            Err(HeldHere) => {
+                let kind = ErrorKind::WouldDeadlock("it has the queue's poller; drop that first");
+                Err(Error::new(POLL, self.inner.subject(), kind))
+            }
+        }
+    }
+
+    /// Takes completions off the queue: [`Poller::poll`] on a [`poller`](Self::poller) of its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`poller`](Self::poller) and [`Poller::poll`].
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
-        self.context().check_process("poll", || self.inner.name())?;
-        let polled = self.inner.completions().poll(into);
-        polled.map_err(|what| Error::malformed("poll", self.inner.subject(), what))
+        self.poller()?.poll(into)
     }
 
     /// Completes requests of queue pair `number`, which was made in `pd`, with a flush error in
@@ -259,20 +276,21 @@ impl CompletionQueue {
             let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
             Completion(ib_uverbs_wc { wr_id, status, qp_num: number, ..ib_uverbs_wc::default() })
         };
-        let mut completions = self.inner.completions();
-        completions.flushed.extend(wr_ids.iter().map(flushed));
+        let mut additions = self.inner.additions();
+        additions.flushed.extend(wr_ids.iter().map(flushed));
+        self.inner.has_additions.store(true, Ordering::Release);
         if self.inner.channel.is_some() && self.inner.arming.is_armed() {
             // Where none can be made, nobody is woken before something else completes.
             if let Ok(mut bell) = Bell::new(pd, self.handle()) {
                 bell.ring();
-                completions.bells.push(bell);
+                additions.bells.push(bell);
             }
         }
     }
 
     /// Whether it holds fewer such completions than it has room for.
     pub(super) fn may_flush(&self) -> bool {
-        self.inner.completions().flushed.len() < self.inner.capacity as usize
+        self.inner.additions().flushed.len() < self.inner.capacity as usize
     }
 
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
@@ -383,14 +401,68 @@ impl CompletionQueue {
     }
 }
 
+/// The end of a completion queue that is polled, for one thread until it is dropped: for many polls
+/// with one lock.
+///
+/// Of [`CompletionQueue::poller`]. Threads that poll or wait on the same queue meanwhile wait for it,
+/// and have their turn whenever this one polls. It cannot leave the thread that took it.
+#[derive(Debug)]
+pub struct Poller<'a> {
+    inner: &'a Inner,
+    ring: Held<'a, CompletionRing>,
+}
+
+impl Poller<'_> {
+    /// Takes completions off the queue into `into`, as many as there are and as fit; returns how
+    /// many.
+    ///
+    /// No system call.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
+    /// is out of order.
+    #[inline]
+    pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
+        self.inner.object.context().check_process(POLL, || self.inner.name())?;
+        self.ring.give_way();
+        let polled = self.ring.get().poll(into);
+        // What the library adds it has added before this, or else is for the next poll.
+        let polled = match self.inner.has_additions.load(Ordering::Acquire) {
+            false => polled,
+            true => polled.and_then(|count| self.poll_with_additions(into, count)),
+        };
+        polled.map_err(|what| Error::malformed(POLL, self.inner.subject(), what))
+    }
+
+    #[cold]
+    fn poll_with_additions(
+        &mut self,
+        into: &mut [Completion],
+        count: usize,
+    ) -> Result<usize, &'static str> {
+        let mut additions = self.inner.additions();
+        // What the driver completed before it was added to may have come after the ring was read.
+        let count = match self.ring.get().poll(&mut into[count..]) {
+            Ok(more) => count + more,
+            // What was taken before is the caller's; the next poll fails again.
+            Err(_) if count > 0 => count,
+            Err(broken) => return Err(broken),
+        };
+        let count = additions.merge(into, count);
+        self.inner.has_additions.store(!additions.is_empty(), Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
 impl Inner {
-    fn completions(&self) -> MutexGuard<'_, Completions> {
-        unpoisoned(self.completions.lock())
+    fn additions(&self) -> MutexGuard<'_, Additions> {
+        unpoisoned(self.additions.lock())
     }
 
     /// The kernel's object, with nothing on it.
     fn alone(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
-        self.completions().bells.clear();
+        self.additions().bells.clear();
         &mut self.object
     }
 

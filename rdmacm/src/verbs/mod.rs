@@ -13,6 +13,7 @@ mod completion;
 mod completion_channel;
 mod context;
 mod event_file;
+mod exclusive;
 mod global_route;
 mod memory;
 mod multicast;
@@ -26,14 +27,16 @@ mod turn;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
-pub use completion::{Completion, CompletionQueue};
+pub use completion::{Completion, CompletionQueue, Poller};
 pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub(crate) use context::Depths;
 pub use global_route::GRH_LENGTH;
 pub use memory::MemoryRegion;
 pub use pd::ProtectionDomain;
-pub use post::{Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
+pub use post::{
+    Payload, ReceiveQueue, ReceiveRequest, SendFlags, SendOperation, SendQueue, SendRequest, Sge,
+};
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{

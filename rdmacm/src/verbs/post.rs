@@ -11,15 +11,13 @@ pub use verbs_abi::ib_uverbs_sge as Sge;
 
 use super::address_handle::Destination;
 use super::completion::CompletionQueue;
+use super::exclusive::{Held, HeldHere};
 use super::queue_pair::QueuePair;
 use super::srq::SharedReceiveQueue;
 use super::{QpState, QpType};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
-use crate::provider::PostError;
-use crate::transition;
+use crate::provider::{PostError, ReceiveRing, SendRing};
 
 /// A request to a send queue.
 #[doc(alias = "ibv_send_wr")]
@@ -104,40 +102,72 @@ bitflags! {
     }
 }
 
+/// The send queue of a queue pair, for one thread until it is dropped: for many posts with one lock,
+/// and for lists of them with one doorbell.
+///
+/// Of [`QueuePair::send_queue`]. Threads that post to the same queue meanwhile wait for it, and have
+/// their turn whenever this one rings. Nothing else waits: the state of the queue pair can be
+/// changed and its completions polled. It cannot leave the thread that took it.
+///
+/// Dropping it rings for what was pushed, where an error would be lost.
+#[derive(Debug)]
+pub struct SendQueue<'a> {
+    qp: &'a QueuePair,
+    ring: Held<'a, SendRing>,
+}
+
+/// The receive queue of a queue pair, for one thread until it is dropped: as [`SendQueue`].
+///
+/// Of [`QueuePair::receive_queue`]. The device may fill what is pushed at once;
+/// [`ring`](Self::ring) is for a queue pair that went to ERR meanwhile.
+#[derive(Debug)]
+pub struct ReceiveQueue<'a> {
+    qp: &'a QueuePair,
+    ring: Held<'a, ReceiveRing>,
+    /// Something was pushed since it was last rung for.
+    pushed: bool,
+}
+
+const POST_SEND: &str = "post a send to";
+const POST_RECV: &str = "post a receive to";
+
 impl QueuePair {
-    /// Posts a send request.
-    ///
-    /// Stores the request in the ring that the kernel shares; `IB_USER_VERBS_CMD_POST_SEND` as a
-    /// doorbell. A completion follows if the request is signalled or fails.
-    ///
-    /// On siw it may take a while where the kernel has moved the queue pair to ERR by itself, as it
-    /// does when the peer ends the connection: it takes the doorbell and does nothing, as it does
-    /// while it is busy, and the library cannot tell which. The request comes back when the event
-    /// that tells of the end of the connection is read from the id's channel, and one that is posted
-    /// later comes back at once. So while a thread waits for a completion, another one reads the
-    /// channel; of a synchronous id, whose events nobody reads, the request comes back with
-    /// [`disconnect`](crate::cm::CmId::disconnect), and of a queue pair that is no id's own with a
-    /// [`modify`](Self::modify) to ERR.
-    ///
-    /// # Safety
-    ///
-    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
-    /// the queue pair is destroyed, the memory that a
-    /// [`Payload::Gather`](super::Payload::Gather) names by its addresses and keys
-    /// - stays allocated and registered;
-    /// - is not written, and for a read neither written nor read, except in ways that cope with a
-    ///   device doing the same.
-    ///
-    /// A [`Payload::Inline`](super::Payload::Inline) asks for nothing. Memory of peers is what the
-    /// rights that they granted protect.
+    /// The send queue, for this thread.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold or has no way to carry out, or in a state before RTS; [`ErrorKind::WrongProcess`] after a
-    /// fork. Nothing is posted then. Any other error is that of the doorbell (ENOMEM from the
-    /// kernel, [`ErrorKind::DeviceGone`]): the request stands in the queue and may be carried out
-    /// with the next one, so that the obligations above hold.
+    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::WrongProcess`]
+    /// after a fork.
+    pub fn send_queue(&self) -> Result<SendQueue<'_>> {
+        self.context().check_process(POST_SEND, || self.subject())?;
+        match self.inner.send.hold() {
+            Ok(ring) => Ok(SendQueue { qp: self, ring }),
+            Err(HeldHere) => Err(self.held(POST_SEND, "it has the send queue; drop that first")),
+        }
+    }
+
+    /// The receive queue, for this thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_queue`](Self::send_queue).
+    pub fn receive_queue(&self) -> Result<ReceiveQueue<'_>> {
+        self.context().check_process(POST_RECV, || self.subject())?;
+        match self.inner.receive.hold() {
+            Ok(ring) => Ok(ReceiveQueue { qp: self, ring, pushed: false }),
+            Err(HeldHere) => Err(self.held(POST_RECV, "it has the receive queue; drop that first")),
+        }
+    }
+
+    /// Posts a send request: [`SendQueue::post`] on a [`send_queue`](Self::send_queue) of its own.
+    ///
+    /// # Safety
+    ///
+    /// That of [`SendQueue::push`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_queue`](Self::send_queue), [`SendQueue::push`] and [`SendQueue::ring`].
     #[doc(alias = "ibv_post_send")]
     #[doc(alias = "rdma_post_send")]
     #[doc(alias = "rdma_post_sendv")]
@@ -147,61 +177,30 @@ impl QueuePair {
     #[doc(alias = "rdma_post_write")]
     #[doc(alias = "rdma_post_writev")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
-        const OPERATION: &str = "post a send to";
-        self.context().check_process(OPERATION, || self.subject())?;
-        self.check_operation(request.operation)
-            .map_err(|reason| self.refused(OPERATION, PostError::Invalid(reason.into())))?;
-        let mut ring = unpoisoned(self.inner.send.lock());
-        let (context, handle, state) = (self.context(), self.inner.object.handle(), self.state());
+        let mut queue = self.send_queue()?;
         // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { ring.post(context, handle, state, request) };
-        self.posted(posted, &self.inner.send_cq, request.wr_id)
-            .map_err(|error| self.refused(OPERATION, error))
+        unsafe { queue.post(request) }
     }
 
-    /// Posts a receive request to the queue pair's own receive queue; what is for a
-    /// [shared](QueuePair::srq) one is [posted to that](SharedReceiveQueue::post_recv).
-    ///
-    /// Stores the request in the ring that the kernel shares; no system call. A completion follows
-    /// with the message that the request receives, or when the queue pair goes to ERR. Of a request
-    /// to one that is in ERR already rxe must be told (`IB_USER_VERBS_CMD_MODIFY_QP`) for it to come
-    /// back, and on siw the library completes it; of one that failed by itself the library knows
-    /// only after a [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](Self::modify), and on
-    /// siw after the event that tells of the end of the connection.
+    /// Posts a receive request to the queue pair's own receive queue: [`ReceiveQueue::post`] on a
+    /// [`receive_queue`](Self::receive_queue) of its own. What is for a [shared](QueuePair::srq) one
+    /// is [posted to that](SharedReceiveQueue::post_recv).
     ///
     /// # Safety
     ///
-    /// Until the request has completed, or the queue pair is destroyed, the memory that it names by
-    /// its addresses and keys
-    /// - stays allocated and registered;
-    /// - is neither written nor read, except in ways that cope with a device writing to it.
+    /// That of [`ReceiveQueue::push`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold, and where it has no receive queue of its own;
-    /// [`ErrorKind::WrongProcess`] after a fork. Nothing is posted then. Any other error is that of telling rxe ([`ErrorKind::DeviceGone`]): the request stands
-    /// in the queue, so that the obligations above hold.
+    /// Those of [`receive_queue`](Self::receive_queue), [`ReceiveQueue::push`] and
+    /// [`ReceiveQueue::ring`].
     #[doc(alias = "ibv_post_recv")]
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_post_recvv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        const OPERATION: &str = "post a receive to";
-        self.context().check_process(OPERATION, || self.subject())?;
-        let mut ring = unpoisoned(self.inner.receive.lock());
-        let state = self.state();
-        let posted = ring.check(state).and_then(|()| {
-            // SAFETY: the contract of this function is that of the callee.
-            unsafe { ring.post(request) }
-        });
-        let unseen = state == QpState::IB_QPS_ERR && ring.flushes_on_modify_only();
-        drop(ring);
-        self.posted(posted, &self.inner.recv_cq, request.wr_id)
-            .map_err(|error| self.refused(OPERATION, error))?;
-        if unseen {
-            self.modify(&transition::state_only(state))?;
-        }
-        Ok(())
+        let mut queue = self.receive_queue()?;
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { queue.post(request) }
     }
 
     /// That the queue pair is one for `operation`: the kernel finds out only when it carries the
@@ -222,21 +221,20 @@ impl QueuePair {
         }
     }
 
-    /// Completes what the driver does not.
+    /// That a request to a queue pair in `state` finds a place among those that the library
+    /// completes on `cq`, if it is to be one of them.
     #[inline]
-    fn posted(
-        &self,
-        posted: Result<(), PostError>,
-        cq: &CompletionQueue,
-        wr_id: u64,
-    ) -> Result<(), PostError> {
-        match posted {
-            Err(PostError::Flushed) if cq.may_flush() => {
-                cq.flush(self.pd(), self.inner.number, &[wr_id]);
-                Ok(())
-            }
-            posted => posted,
+    fn check_leftovers(&self, state: QpState, cq: &CompletionQueue) -> Result<(), PostError> {
+        let left = state == QpState::IB_QPS_ERR && self.inner.send_leftovers.is_some();
+        match left && !cq.may_flush() {
+            true => Err(PostError::Unpolled),
+            false => Ok(()),
         }
+    }
+
+    #[cold]
+    fn held(&self, operation: &'static str, how: &'static str) -> Error {
+        Error::new(operation, self.subject(), ErrorKind::WouldDeadlock(how))
     }
 
     #[cold]
@@ -267,7 +265,199 @@ impl SharedReceiveQueue {
         const OPERATION: &str = "post a receive to";
         self.context().check_process(OPERATION, || self.subject())?;
         // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { unpoisoned(self.inner.receive.lock()).post(request) };
+        let posted = unsafe { unpoisoned(self.inner.receive.lock()).store(request) };
         posted.map_err(|error| error.during(self.context(), OPERATION, self.subject()))
+    }
+}
+
+impl SendQueue<'_> {
+    /// Puts a send request into the queue. The device may look at it at once, and does after
+    /// [`ring`](Self::ring). A completion follows if the request is signalled or fails.
+    ///
+    /// Stores the request in the ring that the kernel shares.
+    ///
+    /// On siw it may take a while where the kernel has moved the queue pair to ERR by itself, as it
+    /// does when the peer ends the connection: it takes the doorbell and does nothing, as it does
+    /// while it is busy, and the library cannot tell which. The request comes back when the event
+    /// that tells of the end of the connection is read from the id's channel, and one that is posted
+    /// later comes back at once. So while a thread waits for a completion, another one reads the
+    /// channel; of a synchronous id, whose events nobody reads, the request comes back with
+    /// [`disconnect`](crate::cm::CmId::disconnect), and of a queue pair that is no id's own with a
+    /// [`modify`](QueuePair::modify) to ERR.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
+    /// the queue pair is destroyed, the memory that a [`Payload::Gather`] names by its addresses and
+    /// keys
+    /// - stays allocated and registered;
+    /// - is not written, and for a read neither written nor read, except in ways that cope with a
+    ///   device doing the same.
+    ///
+    /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
+    /// protect.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
+    /// the queue pair does not hold or has no way to carry out, or in a state before RTS;
+    /// [`ErrorKind::WrongProcess`] after a fork. This request is not posted then; those pushed
+    /// before it are.
+    #[inline]
+    pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        let QueuePair { inner } = self.qp;
+        self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
+        let state = self.qp.state();
+        let stored = self
+            .qp
+            .check_operation(request.operation)
+            .map_err(|reason| PostError::Invalid(reason.into()))
+            .and_then(|()| self.qp.check_leftovers(state, &inner.send_cq))
+            .and_then(|()| {
+                let (context, handle) = (self.qp.context(), inner.object.handle());
+                // SAFETY: the contract of this function is that of the callee.
+                unsafe { self.ring.get().store(context, handle, state, request) }
+            });
+        stored.map_err(|error| self.qp.refused(POST_SEND, error))
+    }
+
+    /// Has the device look at what was pushed since the last time.
+    ///
+    /// `IB_USER_VERBS_CMD_POST_SEND` as a doorbell; on siw not where the kernel is on its way.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongProcess`] after a fork. On siw [`ErrorKind::Invalid`] for a read on a
+    /// connection that was made without, which only the doorbell tells: it and those pushed behind
+    /// it, of which the error says the number, are not posted. Any other error is that of the
+    /// doorbell (ENOMEM from the kernel, [`ErrorKind::DeviceGone`]): what was pushed stands in the
+    /// queue and may be carried out with what comes next, so that the obligations of
+    /// [`push`](Self::push) hold.
+    #[inline]
+    pub fn ring(&mut self) -> Result<()> {
+        self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
+        self.send_off()?;
+        self.ring.give_way();
+        Ok(())
+    }
+
+    #[inline]
+    fn send_off(&mut self) -> Result<()> {
+        let QueuePair { inner } = self.qp;
+        let rung = self.ring.get().ring(self.qp.context(), inner.object.handle());
+        rung.map_err(|error| self.qp.refused(POST_SEND, error))?;
+        // The doorbell flushes where the driver does.
+        if inner.send_leftovers.is_some() { self.qp.settle() } else { Ok(()) }
+    }
+
+    /// Posts a send request: [`push`](Self::push) and [`ring`](Self::ring).
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    #[inline]
+    pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.push(request) }?;
+        self.ring()
+    }
+}
+
+impl Drop for SendQueue<'_> {
+    fn drop(&mut self) {
+        if self.qp.inner.object.belongs_here() {
+            let _ = self.send_off();
+        }
+    }
+}
+
+impl ReceiveQueue<'_> {
+    /// Puts a receive request into the queue. The device may take it for the next message at once.
+    /// A completion follows with the message that the request receives, or when the queue pair goes
+    /// to ERR.
+    ///
+    /// Stores the request in the ring that the kernel shares; no system call.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed, or the queue pair is destroyed, the memory that it names by
+    /// its addresses and keys
+    /// - stays allocated and registered;
+    /// - is neither written nor read, except in ways that cope with a device writing to it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
+    /// the queue pair does not hold; [`ErrorKind::WrongProcess`] after a fork. This request is not
+    /// posted then; those pushed before it are.
+    #[inline]
+    pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        self.qp.context().check_process(POST_RECV, || self.qp.subject())?;
+        let state = self.qp.state();
+        let ring = self.ring.get();
+        let stored = ring
+            .check(state)
+            .and_then(|()| self.qp.check_leftovers(state, &self.qp.inner.recv_cq))
+            .and_then(|()| {
+                // SAFETY: the contract of this function is that of the callee.
+                unsafe { ring.store(request) }
+            });
+        stored.map_err(|error| self.qp.refused(POST_RECV, error))?;
+        self.pushed = true;
+        Ok(())
+    }
+
+    /// Sees to what was pushed since the last time.
+    ///
+    /// No system call while receives are to be had. Of a request to a queue pair that is in ERR rxe
+    /// must be told (`IB_USER_VERBS_CMD_MODIFY_QP`) for it to come back, and on siw the library
+    /// completes it; of one that failed by itself the library knows only after a
+    /// [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](QueuePair::modify), and on siw after
+    /// the event that tells of the end of the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongProcess`] after a fork. Any other error is that of telling rxe
+    /// ([`ErrorKind::DeviceGone`]): the requests stand in the queue, so that the obligations of
+    /// [`push`](Self::push) hold.
+    #[inline]
+    pub fn ring(&mut self) -> Result<()> {
+        self.qp.context().check_process(POST_RECV, || self.qp.subject())?;
+        self.settle()?;
+        self.ring.give_way();
+        Ok(())
+    }
+
+    #[inline]
+    fn settle(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.pushed) { self.qp.settle() } else { Ok(()) }
+    }
+
+    /// Posts a receive request: [`push`](Self::push) and [`ring`](Self::ring).
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    #[inline]
+    pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.push(request) }?;
+        self.ring()
+    }
+}
+
+impl Drop for ReceiveQueue<'_> {
+    fn drop(&mut self) {
+        if self.qp.inner.object.belongs_here() {
+            let _ = self.settle();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use verbs_abi::{
@@ -11,6 +11,7 @@ use verbs_abi::{
 
 use super::completion::CompletionQueue;
 use super::context::Context;
+use super::exclusive::Exclusive;
 use super::multicast::{Group, detach};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
@@ -21,8 +22,10 @@ use super::{AccessFlags, QpState, QpType};
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
-use crate::provider::{ReceiveRing, SendRing};
+use crate::provider::{Leftovers, ReceiveRing, SendRing};
 use crate::registry::Token;
+use crate::sys::command::Refused;
+use crate::transition;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -94,8 +97,13 @@ pub(super) struct Inner {
     /// queue pair on to ERR; and on iWARP the kernel moves it to RTS, and to ERR when the peer ends
     /// the connection.
     state: AtomicU8,
-    pub(super) send: Mutex<SendRing>,
-    pub(super) receive: Mutex<ReceiveRing>,
+    /// Held by who changes the state or takes leftovers. No thread that has it waits for a ring: who
+    /// has that may be waiting for the completions which the change brings.
+    changing: Mutex<()>,
+    pub(super) send: Exclusive<SendRing>,
+    pub(super) receive: Exclusive<ReceiveRing>,
+    pub(super) send_leftovers: Option<Leftovers>,
+    pub(super) receive_leftovers: Option<Leftovers>,
     /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
     /// detached.
     pub(super) groups: Mutex<Vec<Group>>,
@@ -180,8 +188,11 @@ impl QueuePair {
                 max_inline_data: response.max_inline_data,
             },
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
-            send: Mutex::new(send),
-            receive: Mutex::new(receive),
+            changing: Mutex::default(),
+            send_leftovers: send.leftovers(),
+            receive_leftovers: receive.leftovers(),
+            send: Exclusive::new(send),
+            receive: Exclusive::new(receive),
             groups: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -230,7 +241,7 @@ impl QueuePair {
     /// Changes the attributes that the mask in `attributes` names.
     ///
     /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the
-    /// mask above those are left out. Posts by other threads wait while the state changes.
+    /// mask above those are left out. It waits for no thread that posts or polls.
     ///
     /// # Errors
     ///
@@ -269,28 +280,81 @@ impl QueuePair {
             reserved: [0; 2],
         };
         let moves = mask.contains(ib_qp_attr_mask::IB_QP_STATE);
-        // The state that is stored last must be the kernel's; and of a request that another thread
-        // posts meanwhile, either the kernel or the post must see that it is to be flushed.
-        let rings = moves
-            .then(|| (unpoisoned(self.inner.send.lock()), unpoisoned(self.inner.receive.lock())));
-        let modified = self.context().file().command(request);
-        if let (Ok(_), Some((mut send, mut receive))) = (&modified, rings) {
-            if !self.has_ended() {
-                self.inner.state.store(state.0, Ordering::Release);
+        let what = || match moves {
+            true => format!("{} to {state}", self.subject()),
+            false => self.subject(),
+        };
+        // A lock that another thread held while the process forked stays locked in the child.
+        self.context().check_process("modify", what)?;
+        let modified = match (moves, state) {
+            (false, _) => self.context().file().command(request),
+            (true, QpState::IB_QPS_ERR) => self.fail(request),
+            (true, _) => {
+                let _changing = unpoisoned(self.inner.changing.lock());
+                let modified = self.context().file().command(request);
+                if modified.is_ok() && !self.has_ended() {
+                    self.set_state(state);
+                }
+                modified
             }
-            if state == QpState::IB_QPS_ERR {
-                let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
-                send_cq.flush(pd, *number, &send.abandoned());
-                recv_cq.flush(pd, *number, &receive.abandoned());
-            }
+        };
+        modified.map_err(|refused| self.context().refused("modify", &what(), refused))
+    }
+
+    /// Changes the state to ERR, so that what is posted completes.
+    fn fail(&self, request: ib_uverbs_modify_qp) -> Result<(), Refused> {
+        let _changing = unpoisoned(self.inner.changing.lock());
+        let before = self.state();
+        // Before the kernel flushes: of a request that another thread stores meanwhile, either the
+        // kernel sees it or that thread sees the state. In RESET nothing is posted, and the kernel
+        // knows no step from there.
+        if before != QpState::IB_QPS_RESET {
+            self.set_state(QpState::IB_QPS_ERR);
+            fence(Ordering::SeqCst);
         }
-        modified.map_err(|refused| {
-            let what = match moves {
-                true => format!("{} to {state}", self.subject()),
-                false => self.subject(),
-            };
-            self.context().refused("modify", &what, refused)
-        })
+        let modified = self.context().file().command(request);
+        if modified.is_ok() {
+            self.set_state(QpState::IB_QPS_ERR);
+            self.complete_leftovers();
+        } else {
+            self.set_state(before);
+        }
+        modified
+    }
+
+    /// Sees to it that what was just stored completes though the queue pair is in ERR, where the
+    /// kernel need not have seen it. After storing, of whatever state the queue pair was then in.
+    #[inline]
+    pub(super) fn settle(&self) -> Result<()> {
+        fence(Ordering::SeqCst);
+        if self.state() == QpState::IB_QPS_ERR {
+            return self.settle_in_error();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn settle_in_error(&self) -> Result<()> {
+        if self.inner.send_leftovers.is_none() {
+            return self.modify(&transition::state_only(QpState::IB_QPS_ERR));
+        }
+        let _changing = unpoisoned(self.inner.changing.lock());
+        // Who has announced ERR may have been refused it.
+        if self.state() == QpState::IB_QPS_ERR {
+            self.complete_leftovers();
+        }
+        Ok(())
+    }
+
+    /// Completes what the driver has left. By one thread at a time, so that they stay in order.
+    fn complete_leftovers(&self) {
+        let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
+        if let Some(leftovers) = &self.inner.send_leftovers {
+            send_cq.flush(pd, *number, &leftovers.take());
+        }
+        if let Some(leftovers) = &self.inner.receive_leftovers {
+            recv_cq.flush(pd, *number, &leftovers.take());
+        }
     }
 
     /// The queue pair's state and attributes, as the kernel has them.
@@ -354,6 +418,10 @@ impl QueuePair {
 
     pub(super) fn state(&self) -> QpState {
         QpState(self.inner.state.load(Ordering::Acquire))
+    }
+
+    fn set_state(&self, state: QpState) {
+        self.inner.state.store(state.0, Ordering::Release);
     }
 }
 

@@ -86,6 +86,7 @@ pub(super) fn create_qp(
         queue: send,
         max_sge: response.max_send_sge,
         max_inline: response.max_inline_data,
+        owes_doorbell: false,
     };
     Ok((response, send, receive))
 }
@@ -172,6 +173,8 @@ pub(crate) struct SendRing {
     queue: Queue,
     max_sge: u32,
     max_inline: u32,
+    /// Something was stored since it was rung for.
+    owes_doorbell: bool,
 }
 
 /// Where the pieces of memory, or the inline bytes, stand in an element: behind what precedes them.
@@ -179,16 +182,14 @@ const SEND_PAYLOAD: usize = size_of::<rxe_send_wqe>();
 const RECEIVE_PAYLOAD: usize = size_of::<rxe_recv_wqe>();
 
 impl SendRing {
-    /// Posts a request and rings: POST_SEND without requests.
+    /// Stores a request.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
     #[inline]
-    pub(super) unsafe fn post(
+    pub(super) unsafe fn store(
         &mut self,
-        context: &Context,
-        handle: u32,
         state: QpState,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
@@ -206,7 +207,18 @@ impl SendRing {
             Payload::Inline(bytes) => slot.write(SEND_PAYLOAD, bytes),
         }
         slot.pass_on();
-        doorbell(context, handle).map_err(PostError::Refused)
+        self.owes_doorbell = true;
+        Ok(())
+    }
+
+    /// Rings for what was stored: POST_SEND without requests.
+    #[inline]
+    pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+        if self.owes_doorbell {
+            doorbell(context, handle).map_err(PostError::Refused)?;
+            self.owes_doorbell = false;
+        }
+        Ok(())
     }
 
     /// The element of `request`, less its payload. What only the kernel uses is zero, as it expects
@@ -282,13 +294,13 @@ impl ReceiveRing {
         Ok(())
     }
 
-    /// Posts a request. The kernel looks when a message comes.
+    /// Stores a request. The kernel looks when a message comes.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
     #[inline]
-    pub(super) unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let length = total(request.scatter)?;
         let mut element = rxe_recv_wqe::new_zeroed();
         element.wr_id = request.wr_id.into();

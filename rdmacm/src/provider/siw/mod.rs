@@ -17,6 +17,7 @@
 
 mod queue;
 
+use std::mem;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nix::errno::Errno;
@@ -32,8 +33,8 @@ use verbs_abi::{
 };
 use zerocopy::IntoBytes;
 
-pub(crate) use self::queue::Arming;
 use self::queue::Ring;
+pub(crate) use self::queue::{Arming, Leftovers};
 use super::PostError;
 use super::kernel::{discard_cq, discard_qp, discard_srq, doorbell};
 use super::request::{count, inline, total};
@@ -118,6 +119,7 @@ pub(super) fn create_qp(
         signal_all,
         connected: false,
         owes_doorbell: false,
+        stored: 0,
     };
     let receive = ReceiveRing { ring: receive, max_sge: response.max_recv_sge.min(MAX_SGE) };
     Ok((response, send, (!shares).then_some(receive)))
@@ -212,22 +214,24 @@ pub(crate) struct SendRing {
     signal_all: bool,
     /// The kernel has brought the queue pair to RTS, which only it knows of.
     connected: bool,
-    /// A doorbell failed: the kernel may not know of the element put last.
+    /// The kernel may not know of the element put last.
     owes_doorbell: bool,
+    /// How many elements were put since it was rung for them.
+    stored: u32,
 }
 
 /// Where inline bytes stand in an element.
-const INLINE: usize = std::mem::offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
+const INLINE: usize = mem::offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
 const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
 
 impl SendRing {
-    /// Posts a request, and rings where the kernel may be asleep: POST_SEND without requests.
+    /// Stores a request, at which the kernel may look before it is rung for.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
     #[inline]
-    pub(super) unsafe fn post(
+    pub(super) unsafe fn store(
         &mut self,
         context: &Context,
         handle: u32,
@@ -236,7 +240,7 @@ impl SendRing {
     ) -> Result<(), PostError> {
         let element = self.element(request)?;
         check_state(state)?;
-        if !self.connected {
+        if !self.connected && state != QpState::IB_QPS_ERR {
             // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
             // none, a doorbell does nothing.
             match doorbell(context, handle) {
@@ -252,28 +256,42 @@ impl SendRing {
             return Err(PostError::Full(self.ring.capacity()));
         }
         self.ring.put(&element);
-        if !self.owes_doorbell && !self.ring.must_be_told() {
+        self.stored += 1;
+        // Asked of each: behind one that the kernel has to be told of, so it has to be of all.
+        self.owes_doorbell = self.owes_doorbell || self.ring.must_be_told();
+        Ok(())
+    }
+
+    /// Rings for what was stored where the kernel may be asleep: POST_SEND without requests.
+    #[inline]
+    pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+        let stored = mem::take(&mut self.stored);
+        if !self.owes_doorbell {
             return Ok(());
         }
         let rung = doorbell(context, handle);
         self.owes_doorbell = rung.is_err();
         match rung {
             Ok(()) => Ok(()),
-            // The connection is on its way down, and the kernel flushes when it is there: who else
-            // holds the queue pair's lock in the kernel is a modify, and that waits for the ring.
+            // The connection is on its way down, and the kernel flushes when it is there, or the
+            // library does.
             Err(Refused::Os(Errno::ENOTCONN)) => Ok(()),
             Err(Refused::Os(Errno::EINVAL)) => {
-                self.ring.take_back();
+                // Of the first that it had not come to, where it has stayed.
+                let back = (0..stored).take_while(|_| self.ring.take_back()).count();
                 self.owes_doorbell = false;
-                let reason = "siw refuses it: reads need an initiator depth of the connection";
+                let reason = format!(
+                    "siw refuses the first of the last {back} requests, and none of them is \
+                     posted: reads need an initiator depth of the connection"
+                );
                 Err(PostError::Invalid(reason.into()))
             }
             Err(refused) => Err(PostError::Refused(refused)),
         }
     }
 
-    pub(super) fn abandoned(&mut self) -> Vec<u64> {
-        self.ring.clear()
+    pub(super) fn leftovers(&self) -> Leftovers {
+        self.ring.leftovers()
     }
 
     /// The element of `request`.
@@ -335,13 +353,13 @@ pub(crate) struct ReceiveRing {
 }
 
 impl ReceiveRing {
-    /// Posts a request. The kernel looks when a message comes.
+    /// Stores a request. The kernel looks when a message comes.
     ///
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
     #[inline]
-    pub(super) unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let mut element = siw_rqe { id: request.wr_id.into(), ..siw_rqe::default() };
         element.num_sge = gathered(request.scatter, self.max_sge, &mut element.sge)?;
         let Some(ring) = &mut self.ring else { return Err(PostError::Full(0)) };
@@ -352,20 +370,19 @@ impl ReceiveRing {
         Ok(())
     }
 
-    pub(super) fn abandoned(&mut self) -> Vec<u64> {
-        self.ring.as_mut().map(Ring::clear).unwrap_or_default()
+    pub(super) fn leftovers(&self) -> Option<Leftovers> {
+        self.ring.as_ref().map(Ring::leftovers)
     }
 }
 
-/// That the kernel looks at what is posted in `state`. It flushes when the queue pair goes to error,
-/// and what is posted after that stays in the ring.
+/// That requests can be posted in `state`. The kernel flushes when the queue pair goes to ERR, and
+/// what is posted after that stays in the ring: a leftover.
 pub(super) fn check_state(state: QpState) -> Result<(), PostError> {
     match state {
         QpState::IB_QPS_RESET => {
             let reason = "the queue pair is in IB_QPS_RESET, and posting needs IB_QPS_INIT";
             Err(PostError::Invalid(reason.into()))
         }
-        QpState::IB_QPS_ERR => Err(PostError::Flushed),
         _ => Ok(()),
     }
 }

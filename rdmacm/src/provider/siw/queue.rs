@@ -34,16 +34,53 @@ const _: () = assert!(
 
 const VALID: u16 = siw_wqe_flags::SIW_WQE_VALID.bits();
 
+/// The library's own mark on an element that is taken back: it keeps others off it until it is
+/// empty. No flag of the kernel's.
+const TAKEN: u16 = 1 << 15;
+
 /// A ring of elements `E`, mapped, and our place in it.
 #[derive(Debug)]
 pub(super) struct Ring<E> {
-    mapping: Arc<Mapping>,
-    /// One less than the number of elements, which is a power of two; checked against the
-    /// mapping's length.
-    mask: u32,
-    /// Elements that were filled, or emptied, on this side: modulo their number the next one.
-    count: u32,
+    place: Arc<Place>,
     elements: PhantomData<fn() -> E>,
+}
+
+/// The memory of a ring, and our place in it.
+#[derive(Debug)]
+struct Place {
+    mapping: Mapping,
+    /// One less than the number of elements, which is a power of two; checked against the
+    /// mapping's length together with `size`.
+    mask: u32,
+    /// Of an element, in bytes.
+    size: usize,
+    /// Elements that were filled, or emptied, on this side: modulo their number the next one.
+    /// Stored by who has the ring only.
+    count: AtomicU32,
+}
+
+impl Place {
+    /// The first byte of the element that is the `count`th in the course of time.
+    #[inline]
+    fn element(&self, count: u32) -> NonNull<u8> {
+        let offset = (count & self.mask) as usize * self.size;
+        // SAFETY: `Ring::over` has checked that all of the elements up to `mask` are within the
+        // mapping.
+        unsafe { self.mapping.start().add(offset) }
+    }
+
+    /// The flags of an element of a work queue.
+    #[inline]
+    fn work_flags(&self, count: u32) -> &AtomicU16 {
+        debug_assert!(self.size % 8 == 0 && FLAGS + 2 <= self.size);
+        // SAFETY: the flags are within the element, which has more than 10 bytes.
+        let flags = unsafe { self.element(count).add(FLAGS) };
+        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page, and elements and their flags at multiples of 8, so they are
+        // aligned; and they are accessed only as an atomic on this side, the other being the
+        // kernel's.
+        unsafe { AtomicU16::from_ptr(flags.cast().as_ptr()) }
+    }
 }
 
 impl<E> Ring<E> {
@@ -57,25 +94,23 @@ impl<E> Ring<E> {
 
     /// The ring of `elements` in `mapping`, if it can be one.
     fn over(mapping: Mapping, elements: u32) -> Option<Self> {
-        let length = (elements as usize).checked_mul(size_of::<E>())?;
+        let size = size_of::<E>();
+        let length = (elements as usize).checked_mul(size)?;
         if !elements.is_power_of_two() || length > mapping.len() {
             return None;
         }
-        let (mapping, mask) = (Arc::new(mapping), elements - 1);
-        Some(Self { mapping, mask, count: 0, elements: PhantomData })
-    }
-
-    /// The first byte of the element that is the `count`th in the course of time.
-    #[inline]
-    fn element(&self, count: u32) -> NonNull<u8> {
-        let offset = (count & self.mask) as usize * size_of::<E>();
-        // SAFETY: `over` has checked that all of the elements up to `mask` are within the mapping.
-        unsafe { self.mapping.start().add(offset) }
+        let place = Place { mapping, mask: elements - 1, size, count: AtomicU32::new(0) };
+        Some(Self { place: Arc::new(place), elements: PhantomData })
     }
 
     /// How many elements there are.
     pub(super) fn capacity(&self) -> u32 {
-        self.mask + 1
+        self.place.mask + 1
+    }
+
+    #[inline]
+    fn count(&self) -> u32 {
+        self.place.count.load(Ordering::Relaxed)
     }
 }
 
@@ -103,35 +138,19 @@ impl<E: Work> Ring<E> {
         Self::map(file, key, elements, 0)
     }
 
-    #[inline]
-    fn flags(&self, count: u32) -> &AtomicU16 {
-        let _: () = const { assert!(size_of::<E>() % 8 == 0 && FLAGS + 2 <= size_of::<E>()) };
-        // SAFETY: the flags are within the element, which has more than 10 bytes.
-        let flags = unsafe { self.element(count).add(FLAGS) };
-        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
-        // mappings begin at a page, and elements and their flags at multiples of 8, so they are
-        // aligned; and they are accessed only as an atomic on this side, the other being the
-        // kernel's.
-        unsafe { AtomicU16::from_ptr(flags.cast().as_ptr()) }
-    }
-
-    #[inline]
-    fn is_valid(&self, count: u32) -> bool {
-        self.flags(count).load(Ordering::Acquire) & VALID != 0
-    }
-
     /// Whether the next element is ours to fill.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        !self.is_valid(self.count)
+        self.place.work_flags(self.count()).load(Ordering::Acquire) & VALID == 0
     }
 
     /// Fills the next element, which is [ours](Self::has_room), and hands it over.
     #[inline]
     pub(super) fn put(&mut self, element: &E) {
+        let count = self.count();
         let (before, behind) = element.as_bytes().split_at(FLAGS);
         let behind = &behind[size_of::<u16>()..];
-        let into = self.element(self.count);
+        let into = self.place.element(count);
         // SAFETY: `before` is valid for reads by being a slice; `into` is valid for writes of as
         // many bytes, which are within the element; bytes have no alignment; the two do not
         // overlap, as no slice of ours is made of a mapping.
@@ -140,9 +159,10 @@ impl<E: Work> Ring<E> {
         let into = unsafe { into.add(FLAGS + size_of::<u16>()) };
         // SAFETY: as above: `behind` ends where the element does.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(behind).cast(), behind.len()) };
+        // Who finds the element valid must find it counted, to know it for the last one.
+        self.place.count.store(count.wrapping_add(1), Ordering::Relaxed);
         let flags = element.flags() | siw_wqe_flags::SIW_WQE_VALID;
-        self.flags(self.count).store(flags.bits(), Ordering::Release);
-        self.count = self.count.wrapping_add(1);
+        self.place.work_flags(count).store(flags.bits(), Ordering::Release);
     }
 
     /// Whether the kernel may not look at the element that was put last, unless it is told: it has
@@ -154,32 +174,59 @@ impl<E: Work> Ring<E> {
         // The kernel clears the flag of the one and then looks at the other: either it sees what
         // was stored there, or we see what it has cleared.
         fence(Ordering::SeqCst);
-        self.mask == 0 || !self.is_valid(self.count.wrapping_sub(2))
+        let before = self.count().wrapping_sub(2);
+        self.place.mask == 0 || self.place.work_flags(before).load(Ordering::Acquire) & VALID == 0
     }
 
+    /// Takes back the element that was put last; whether it was there still.
+    pub(super) fn take_back(&mut self) -> bool {
+        let last = self.count().wrapping_sub(1);
+        let flags = self.place.work_flags(last);
+        let free = |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(0);
+        let taken = flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, free).is_ok();
+        if taken {
+            self.place.count.store(last, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// What takes back the elements that the kernel has left, whoever has the ring.
+    pub(super) fn leftovers(&self) -> Leftovers {
+        Leftovers { place: Arc::clone(&self.place) }
+    }
+}
+
+/// The elements of a work queue that the kernel does not come to any more.
+#[derive(Debug)]
+pub(crate) struct Leftovers {
+    place: Arc<Place>,
+}
+
+impl Leftovers {
     /// Takes back every element that the kernel has left; their identifiers, in order.
-    pub(super) fn clear(&mut self) -> Vec<u64> {
+    pub(crate) fn take(&self) -> Vec<u64> {
         let mut left = Vec::new();
-        for back in (0..=self.mask).rev() {
-            let count = self.count.wrapping_sub(back).wrapping_sub(1);
-            if self.flags(count).swap(0, Ordering::AcqRel) & VALID == 0 {
+        let Place { mask, count, .. } = &*self.place;
+        let next = count.load(Ordering::Relaxed);
+        for back in (0..=*mask).rev() {
+            let count = next.wrapping_sub(back).wrapping_sub(1);
+            let flags = self.place.work_flags(count);
+            let mark =
+                |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(flags | TAKEN);
+            if flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, mark).is_err() {
                 continue;
             }
             let mut id = [0; size_of::<u64>()];
-            let from = self.element(count);
-            // SAFETY: `from` is valid for reads of an element, which begins with the identifier;
-            // `id` is valid for writes by being an array; bytes have no alignment; the two do not
-            // overlap, as no array of ours is made of a mapping.
+            let from = self.place.element(count);
+            // SAFETY: `from` is valid for reads of an element, which begins with the identifier and
+            // which nobody fills before its flags are cleared; `id` is valid for writes by being an
+            // array; bytes have no alignment; the two do not overlap, as no array of ours is made
+            // of a mapping.
             unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut id).cast(), id.len()) };
+            flags.store(0, Ordering::Release);
             left.push(u64::from_ne_bytes(id));
         }
         left
-    }
-
-    /// Takes back the element that was put last, which the kernel has refused to take.
-    pub(super) fn take_back(&mut self) {
-        self.count = self.count.wrapping_sub(1);
-        self.flags(self.count).store(0, Ordering::Release);
     }
 }
 
@@ -196,7 +243,7 @@ impl Ring<siw_cqe> {
     #[inline]
     fn flags(&self, count: u32) -> &AtomicU8 {
         // SAFETY: the flags are within the element.
-        let flags = unsafe { self.element(count).add(FLAGS) };
+        let flags = unsafe { self.place.element(count).add(FLAGS) };
         // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
         // a byte has no alignment; and they are accessed only as an atomic on this side, the
         // other being the kernel's.
@@ -206,34 +253,35 @@ impl Ring<siw_cqe> {
     /// Takes the next completion, if there is one.
     #[inline]
     pub(super) fn take(&mut self) -> Option<siw_cqe> {
-        let flags = self.flags(self.count);
+        let count = self.count();
+        let flags = self.flags(count);
         if u16::from(flags.load(Ordering::Acquire)) & VALID == 0 {
             return None;
         }
         let mut bytes = [0; size_of::<siw_cqe>()];
-        let from = self.element(self.count);
+        let from = self.place.element(count);
         // SAFETY: `from` is valid for reads of an element, which is what `bytes` has room for;
         // `bytes` is valid for writes by being an array; bytes have no alignment; the two do not
         // overlap, as no array of ours is made of a mapping.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
         flags.store(0, Ordering::Release);
-        self.count = self.count.wrapping_add(1);
+        self.place.count.store(count.wrapping_add(1), Ordering::Relaxed);
         Some(siw_cqe::read_from_bytes(&bytes).expect("as many bytes as it has"))
     }
 
     /// What arms the queue, if there is room for it behind the elements.
     pub(super) fn arming(&self) -> Option<Arming> {
-        let offset = (self.mask as usize + 1).checked_mul(size_of::<siw_cqe>())?;
+        let offset = (self.place.mask as usize + 1).checked_mul(size_of::<siw_cqe>())?;
         let end = offset.checked_add(size_of::<siw_cq_ctrl>())?;
-        let mapping = Arc::clone(&self.mapping);
-        (end <= mapping.len()).then_some(Arming { mapping, offset })
+        let place = Arc::clone(&self.place);
+        (end <= place.mapping.len()).then_some(Arming { place, offset })
     }
 }
 
 /// The word that arms a completion queue.
 #[derive(Debug)]
 pub(crate) struct Arming {
-    mapping: Arc<Mapping>,
+    place: Arc<Place>,
     /// Checked to be within the mapping.
     offset: usize,
 }
@@ -242,7 +290,7 @@ impl Arming {
     #[inline]
     fn flags(&self) -> &AtomicU32 {
         // SAFETY: `Ring::arming` has checked that the word is within the mapping.
-        let flags = unsafe { self.mapping.start().add(self.offset) };
+        let flags = unsafe { self.place.mapping.start().add(self.offset) };
         // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
         // mappings begin at a page and the word is behind elements of 32 bytes, so it is aligned;
         // and it is accessed only as an atomic on this side, the other being the kernel's.
@@ -290,16 +338,16 @@ mod tests {
     /// What the kernel does with an element: reads it, and clears its flags.
     fn taken(ring: &Ring<siw_sqe>, count: u32) -> siw_sqe {
         let mut bytes = [0; size_of::<siw_sqe>()];
-        let from = ring.element(count);
+        let from = ring.place.element(count);
         // SAFETY: an element has as many bytes, and nobody writes to it meanwhile.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
-        ring.flags(count).store(0, Ordering::Release);
+        ring.place.work_flags(count).store(0, Ordering::Release);
         siw_sqe::read_from_bytes(&bytes).expect("as many bytes as it has")
     }
 
     /// What the kernel does with a completion.
     fn complete(ring: &Ring<siw_cqe>, count: u32, completion: &siw_cqe) {
-        let into = ring.element(count);
+        let into = ring.place.element(count);
         let bytes = completion.as_bytes();
         // SAFETY: an element has as many bytes, and nobody reads it meanwhile.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
@@ -311,7 +359,7 @@ mod tests {
             let mut ring = sends(elements);
             assert_eq!(ring.capacity(), elements);
             let mut count = u32::MAX - 5;
-            ring.count = count;
+            ring.place.count.store(count, Ordering::Relaxed);
             for round in 0..10 {
                 for place in 0..elements {
                     assert!(ring.has_room());
@@ -347,23 +395,24 @@ mod tests {
         let mut ring = sends(2);
         ring.put(&send(0));
         ring.put(&send(1));
-        ring.take_back();
+        assert!(ring.take_back());
         assert!(ring.has_room());
         ring.put(&send(2));
         taken(&ring, 0);
         assert_eq!(taken(&ring, 1).id.get(), 2);
+        assert!(!ring.take_back(), "the kernel has taken it");
     }
 
     #[test]
     fn what_the_kernel_has_left_is_cleared_in_order() {
         let mut ring = sends(4);
-        assert_eq!(ring.clear(), [0; 0]);
+        assert_eq!(ring.leftovers().take(), [0; 0]);
         (10..14).for_each(|id| ring.put(&send(id)));
         taken(&ring, 0);
         ring.put(&send(14));
         taken(&ring, 1);
-        assert_eq!(ring.clear(), [12, 13, 14]);
-        assert_eq!(ring.clear(), [0; 0]);
+        assert_eq!(ring.leftovers().take(), [12, 13, 14]);
+        assert_eq!(ring.leftovers().take(), [0; 0]);
         assert!(ring.has_room());
     }
 

@@ -1,0 +1,303 @@
+//! Send queues, receive queues and pollers that a thread keeps: lists with one doorbell, and what others do meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation, SendQueue, WcStatus};
+
+use crate::bed::{Connection, Ending, assert_invalid, rxe, siw};
+use crate::io::{Shape, push_inline};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+fn shape(requests: u32) -> Shape {
+    let caps = QueuePairCaps {
+        max_send_wr: requests,
+        max_recv_wr: requests,
+        max_inline_data: 16,
+        ..QueuePairCaps::default()
+    };
+    Shape { caps, completions: 2 * requests + 2, ..Shape::default() }
+}
+
+#[track_caller]
+fn would_deadlock<T>(result: rdmacm::Result<T>, says: &str) {
+    let Err(error) = result else { panic!("it did not wait for itself") };
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+fn a_list_arrives_in_its_order(connection: &Connection) {
+    let Connection { client, server, .. } = connection;
+    for round in 0..10_u64 {
+        let mut receives = server.io.qp().receive_queue().expect("receive queue");
+        for place in 0..16 {
+            let at = 8 * usize::try_from(place).expect("small");
+            server.io.push_receive(&mut receives, place, at..at + 8).expect("push a receive");
+        }
+        receives.ring().expect("ring");
+        drop(receives);
+        let mut sends = client.io.qp().send_queue().expect("send queue");
+        for place in 0..16_u64 {
+            let bytes = (100 * round + place).to_ne_bytes();
+            // Only the last one completes here.
+            let flags = if place == 15 { SIGNALED } else { SendFlags::empty() };
+            push_inline(&mut sends, place, SendOperation::Send, &bytes, flags)
+                .expect("push a send");
+        }
+        match round % 2 {
+            0 => sends.ring().expect("ring"),
+            _ => drop(sends),
+        }
+        for place in 0..16_u64 {
+            server.io.done(place);
+            let at = 8 * usize::try_from(place).expect("small");
+            assert_eq!(server.io.bytes(at..at + 8), (100 * round + place).to_ne_bytes());
+        }
+        client.io.done(15);
+        assert!(client.io.polled().is_none());
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_list_arrives_in_its_order_with_one_doorbell() {
+    let connection = Connection::new(shape(20));
+    a_list_arrives_in_its_order(&connection);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_list_arrives_in_its_order_on_siw0() {
+    let connection = Connection::to(siw(0), shape(20), &ConnParam::default());
+    a_list_arrives_in_its_order(&connection);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_pushed_waits_for_the_bell() {
+    let connection = Connection::new(shape(8));
+    let Connection { client, server, .. } = &connection;
+    server.io.receive(1, 0..8).expect("post a receive");
+    let mut sends = client.io.qp().send_queue().expect("send queue");
+    push_inline(&mut sends, 2, SendOperation::Send, b"late", SIGNALED).expect("push");
+    // Long enough for the message, if it were on its way: one goes to the client and is answered.
+    client.io.receive(3, 0..8).expect("post a receive");
+    server.io.post_inline(4, SendOperation::Send, b"early", SIGNALED).expect("post a send");
+    client.io.done(3);
+    server.io.done(4);
+    assert!(server.io.polled().is_none() && client.io.polled().is_none());
+    sends.ring().expect("ring");
+    server.io.done(1);
+    client.io.done(2);
+    drop(sends);
+    connection.close();
+}
+
+fn requests_before_one_that_fails(address: SocketAddr) {
+    let connection = Connection::to(address, shape(8), &ConnParam::default());
+    let Connection { client, server, .. } = &connection;
+    for wr_id in 0..3 {
+        server.io.receive(wr_id, 0..8).expect("post a receive");
+    }
+    let mut sends = client.io.qp().send_queue().expect("send queue");
+    let mut push =
+        |wr_id, bytes: &[u8]| push_inline(&mut sends, wr_id, SendOperation::Send, bytes, SIGNALED);
+    push(10, b"first").expect("push");
+    push(11, b"second").expect("push");
+    let limit = client.io.qp().caps().max_inline_data as usize;
+    let refused = push(12, &vec![0; limit + 1]).expect_err("too long");
+    assert_invalid(&refused, &["inline"]);
+    push(13, b"third").expect("push");
+    sends.ring().expect("ring");
+    for (wr_id, length) in [(0, 5), (1, 6), (2, 5)] {
+        assert_eq!(server.io.done(wr_id).byte_len(), length);
+    }
+    for wr_id in [10, 11, 13] {
+        client.io.done(wr_id);
+    }
+    drop(sends);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_requests_before_one_that_fails_stay_posted() {
+    requests_before_one_that_fails(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn requests_before_one_that_fails_on_siw0() {
+    requests_before_one_that_fails(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_holds_a_queue_is_told_instead_of_waiting_for_itself() {
+    let connection = Connection::new(shape(8));
+    let Connection { client, .. } = &connection;
+    let (qp, cq) = (client.io.qp(), client.io.cq());
+    let mut sends = qp.send_queue().expect("send queue");
+    would_deadlock(qp.send_queue(), "send queue");
+    let refused = client.io.post_inline(1, SendOperation::Send, b"x", SIGNALED);
+    would_deadlock(refused, "send queue");
+    let receives = qp.receive_queue().expect("the other queue is free");
+    would_deadlock(qp.receive_queue(), "receive queue");
+    would_deadlock(client.io.receive(2, 0..8), "receive queue");
+    let mut poller = cq.poller().expect("poller");
+    would_deadlock(cq.poller(), "poller");
+    would_deadlock(cq.poll(&mut [Completion::default()]), "poller");
+    would_deadlock(cq.wait(&mut [Completion::default()]), "poller");
+    // A clone is the same queue.
+    would_deadlock(qp.clone().send_queue(), "send queue");
+    would_deadlock(cq.clone().poller(), "poller");
+    // What needs none of them works: the change of state too.
+    qp.query().expect("query");
+    client.id.disconnect().expect("disconnect");
+    let posted = push_inline(&mut sends, 3, SendOperation::Send, b"x", SIGNALED);
+    posted.expect("a queue pair in ERR takes requests");
+    sends.ring().expect("ring");
+    let mut done = [Completion::default()];
+    while poller.poll(&mut done).expect("poll") == 0 {}
+    assert_eq!((done[0].wr_id(), done[0].status()), (3, WcStatus::IB_WC_WR_FLUSH_ERR));
+    drop((sends, receives, poller));
+    client.io.receive(4, 0..8).expect("it is free again");
+    assert_eq!(client.io.next().wr_id(), 4);
+}
+
+/// Posts until the queue pair is in ERR, and polls until all has come back.
+fn post_until_it_fails(connection: &Connection, mut sends: SendQueue<'_>) -> u64 {
+    let io = &connection.client.io;
+    let mut poller = io.cq().poller().expect("poller");
+    let (mut posted, mut done, mut failed) = (0, 0, false);
+    while !failed || done < posted {
+        let mut some = [Completion::default(); 4];
+        if !failed {
+            let bytes = [0; 8];
+            match push_inline(&mut sends, posted, SendOperation::Send, &bytes, SIGNALED) {
+                Ok(()) => posted += 1,
+                Err(error) => assert_eq!(error.errno(), libc::ENOMEM, "{error}"),
+            }
+            sends.ring().expect("ring");
+        }
+        let count = poller.poll(&mut some).expect("poll");
+        for completion in &some[..count] {
+            assert_eq!(completion.wr_id(), done, "in order");
+            failed |= !completion.is_success();
+            assert_eq!(failed, !completion.is_success(), "nothing works after a failure");
+            done += 1;
+        }
+        thread::yield_now();
+    }
+    posted
+}
+
+fn a_connection_ends_meanwhile(address: SocketAddr) {
+    let param = ConnParam { rnr_retry_count: 7, ..ConnParam::default() };
+    let connection = Connection::to(address, shape(16), &param);
+    let Connection { client, server, server_channel, client_channel } = &connection;
+    (0..16).for_each(|wr_id| server.io.receive(wr_id, 0..8).expect("post a receive"));
+    thread::scope(|scope| {
+        let poster = scope.spawn(|| {
+            let sends = client.io.qp().send_queue().expect("send queue");
+            let _receives = client.io.qp().receive_queue().expect("receive queue");
+            post_until_it_fails(&connection, sends)
+        });
+        // It is on its way, and stops when there are no more receives.
+        for wr_id in 0..16 {
+            server.io.done(wr_id);
+        }
+        client.id.disconnect().expect("it waits for nobody");
+        assert!(poster.join().expect("the poster lives") > 16);
+    });
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears of it");
+    server.id.disconnect().expect("disconnect");
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears of it");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_ends_while_a_thread_keeps_its_queues() {
+    a_connection_ends_meanwhile(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_ends_meanwhile_on_siw0() {
+    a_connection_ends_meanwhile(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn other_threads_have_their_turn() {
+    let connection = Connection::new(shape(16));
+    let Connection { client, server, .. } = &connection;
+    (0..4).for_each(|wr_id| server.io.receive(wr_id, 0..8).expect("post a receive"));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (started, starts) = std::sync::mpsc::channel();
+        let over = &over;
+        scope.spawn(move || {
+            let mut sends = client.io.qp().send_queue().expect("send queue");
+            let mut poller = client.io.cq().poller().expect("poller");
+            started.send(()).expect("the test listens");
+            while !over.load(Ordering::Relaxed) {
+                sends.ring().expect("nothing to ring for");
+                poller.poll(&mut []).expect("poll");
+            }
+        });
+        let _ending = Ending(over);
+        starts.recv().expect("the thread has the queues");
+        for wr_id in 0..4 {
+            client.io.post_inline(wr_id, SendOperation::Send, b"through", SIGNALED).expect("post");
+            server.io.done(wr_id);
+            // By polling and by sleeping.
+            while wr_id < 2 && client.io.polled().is_none() {}
+            if wr_id >= 2 {
+                client.io.done(wr_id);
+            }
+        }
+    });
+    connection.close();
+}
+
+fn receives_while_it_fails(address: SocketAddr) {
+    let connection = Connection::to(address, shape(64), &ConnParam::default());
+    let io = &connection.client.io;
+    thread::scope(|scope| {
+        let poster = scope.spawn(|| {
+            let mut receives = io.qp().receive_queue().expect("receive queue");
+            for wr_id in 0..60 {
+                io.push_receive(&mut receives, wr_id, 0..8).expect("push a receive");
+                receives.ring().expect("ring");
+            }
+        });
+        scope.spawn(|| connection.client.id.disconnect().expect("disconnect"));
+        poster.join().expect("the poster lives");
+    });
+    for wr_id in 0..60 {
+        let completion = io.next();
+        assert_eq!(
+            (completion.wr_id(), completion.status()),
+            (wr_id, WcStatus::IB_WC_WR_FLUSH_ERR)
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn receives_into_a_queue_pair_that_fails_meanwhile_all_come_back() {
+    receives_while_it_fails(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn receives_while_it_fails_on_siw0() {
+    receives_while_it_fails(siw(0));
+}

@@ -14,7 +14,7 @@ use rdmacm::Result;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain,
-    QueuePairInit, ReceiveRequest, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
+    QueuePairInit, ReceiveRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
 };
 
 use crate::bed::{Side, listen, request, resolve};
@@ -88,6 +88,19 @@ impl Drop for Shared {
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         }
     }
+}
+
+/// Posts a receive without memory.
+pub(crate) fn receive_nothing(queue: &SharedReceiveQueue, wr_id: u64) -> Result<()> {
+    // SAFETY: the request names no memory.
+    unsafe { queue.post_recv(&ReceiveRequest { wr_id, scatter: &[] }) }
+}
+
+/// Tries to post a receive of more pieces than the queue takes.
+pub(crate) fn receive_too_much(queue: &SharedReceiveQueue, pieces: usize) -> Result<()> {
+    let scatter = vec![Sge { addr: 0.into(), length: 0, lkey: 0 }; pieces];
+    // SAFETY: the pieces are empty, and the queue refuses their number.
+    unsafe { queue.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }
 }
 
 /// Two sides of a connection.

@@ -1,12 +1,18 @@
 //! Shared receive queues.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
-use rdmacm::cm::ConnParam;
-use rdmacm::verbs::{SendFlags, SendOperation, WcOpcode};
+use rdmacm::cm::{ConnParam, EndpointQueuePair, EventType};
+use rdmacm::verbs::{
+    CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
+    SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
+};
+use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Side, rxe, siw};
-use crate::shared::{Pair, Servers};
+use crate::bed::{Side, assert_invalid, channel, device, id, listen, request, resolve, rxe, siw};
+use crate::io::Shape;
+use crate::shared::{Pair, Servers, Shared, receive_nothing, receive_too_much};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -16,7 +22,7 @@ fn send(from: &Side, number: u64) {
 }
 
 /// The place of receive `wr_id`.
-fn place(wr_id: u64) -> std::ops::Range<usize> {
+fn place(wr_id: u64) -> Range<usize> {
     let start = usize::try_from(wr_id % 100).expect("small") * 8;
     start..start + 8
 }
@@ -57,4 +63,366 @@ fn two_queue_pairs_share_one_on_rxe() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn two_queue_pairs_share_one_on_siw() {
     two_queue_pairs_share_one(siw(0));
+}
+
+/// Posts until the queue is full; how many went in.
+fn fill(shared: &Shared) -> u64 {
+    for number in 0..100 {
+        if let Err(error) = shared.receive(number, place(number)) {
+            let text = format!("{number} requests");
+            assert_invalid(&error, &["shared receive queue", "the queue is full", &text]);
+            assert_eq!(error.errno(), libc::ENOMEM);
+            return number;
+        }
+    }
+    panic!("the queue has no end");
+}
+
+/// Around the ring, and full, with the size that the driver has made of it.
+fn a_full_queue_loses_nothing(address: SocketAddr) {
+    let servers = Servers::new(address, 1, 10, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    let attributes = shared.queue().attributes();
+    assert!(attributes.max_wr >= 10 && attributes.max_sge >= 2, "{attributes:?}");
+    assert_eq!(shared.queue().query().expect("query"), attributes);
+    for _ in 0..3 {
+        let count = fill(shared);
+        assert_eq!(count, attributes.max_wr.into());
+        for number in 0..count {
+            send(&pairs[0].client, number * 3);
+            assert_eq!(shared.done().wr_id(), number);
+            pairs[0].client.io.done(number * 3);
+            assert_eq!(shared.bytes(place(number)), (number * 3).to_ne_bytes());
+        }
+    }
+    let pieces = attributes.max_sge as usize + 1;
+    let error = receive_too_much(shared.queue(), pieces).expect_err("too many pieces");
+    assert_invalid(&error, &["shared receive queue", &format!("{pieces} pieces")]);
+    servers.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_full_queue_loses_nothing_on_rxe() {
+    a_full_queue_loses_nothing(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_full_queue_loses_nothing_on_siw() {
+    a_full_queue_loses_nothing(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_waits_for_a_receive() {
+    let servers = Servers::new(rxe(0), 2, 4, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    // Both try again and again, and each gets one.
+    for (number, Pair { client, .. }) in (0..).zip(pairs) {
+        send(client, number);
+    }
+    assert!(pairs.iter().all(|pair| pair.client.io.polled().is_none()));
+    for wr_id in 10..12 {
+        shared.receive(wr_id, place(wr_id)).expect("post a receive");
+        assert_eq!(shared.done().wr_id(), wr_id);
+    }
+    for (number, Pair { client, .. }) in (0..).zip(pairs) {
+        client.io.done(number);
+    }
+    servers.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_without_a_receive_fails_when_its_retries_are_over() {
+    let param = ConnParam { rnr_retry_count: 0, ..ConnParam::default() };
+    let servers = Servers::new(rxe(0), 2, 4, &param);
+    let [failing, other] = &servers.pairs[..] else { panic!("two") };
+    send(&failing.client, 1);
+    let failed = failing.client.io.next();
+    assert_eq!((failed.wr_id(), failed.status()), (1, WcStatus::IB_WC_RNR_RETRY_EXC_ERR));
+    // The queue is none the worse for it, nor is who else receives from it.
+    servers.shared.receive(2, place(2)).expect("post a receive");
+    send(&other.client, 3);
+    assert_eq!(servers.shared.done().qp_num(), other.server.io.qp().number());
+    other.client.io.done(3);
+    servers.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_without_a_receive_ends_a_connection_of_siw() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, siw(0));
+    let client = Side::new(resolve(&ours, address), Shape::default());
+    client.id.connect(&ConnParam::default()).expect("connect");
+    let id = request(&theirs);
+    let shared = Shared::new(&id, 4);
+    let server = shared.side(id);
+    server.id.accept(&ConnParam::default()).expect("accept");
+    ours.expect_event(EventType::Established).expect("connected");
+    theirs.expect_event(EventType::Established).expect("connected");
+    send(&client, 1);
+    theirs.expect_event(EventType::Disconnected).expect("the connection ends");
+    ours.expect_event(EventType::Disconnected).expect("the connection ends");
+    // What is posted stays, for others.
+    assert_eq!(fill(&shared), shared.queue().attributes().max_wr.into());
+}
+
+/// That an object could not be destroyed, and why.
+#[track_caller]
+fn busy(error: &Error) {
+    assert!(matches!(error.kind(), ErrorKind::Os(libc::EBUSY)), "{error:?}");
+}
+
+fn destroyed_in_the_wrong_order(name: &str, address: SocketAddr) {
+    let resources = || device(name).resources().expect("count the objects");
+    let before = resources();
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(address).expect("bind");
+    let context = id.context().expect("a device");
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 8, None).expect("completion queue");
+    let srq = SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default())
+        .expect("shared receive queue");
+    let caps = QueuePairCaps::default();
+    let init =
+        QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: Some(&srq), caps, signal_all: false };
+    let qp = QueuePair::new(&pd, &init).expect("queue pair");
+    let (srq, error) = srq.destroy().expect_err("a queue pair uses it").into_parts();
+    busy(&error);
+    assert!(error.to_string().contains("shared receive queue"), "{error}");
+    let (pd, error) = pd.destroy().expect_err("all is made in it").into_parts();
+    busy(&error);
+    // It came back whole.
+    receive_nothing(&srq, 1).expect("post a receive");
+    assert_eq!(srq.query().expect("query"), srq.attributes());
+    qp.destroy().expect("destroy");
+    let (clone, error) = srq.clone().destroy().expect_err("there is another").into_parts();
+    busy(&error);
+    drop(clone);
+    srq.destroy().expect("nobody has it any more");
+    pd.destroy().expect("nothing is made in it");
+    drop((cq, context, id));
+    assert_eq!(resources(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroyed_in_the_wrong_order_on_rxe() {
+    destroyed_in_the_wrong_order("rxe0", rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroyed_in_the_wrong_order_on_siw() {
+    destroyed_in_the_wrong_order("siw0", siw(0));
+}
+
+/// Attributes that no queue has are refused, with the kernel's errno.
+fn sizes_that_no_queue_has(address: SocketAddr) {
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(address).expect("bind");
+    let context = id.context().expect("a device");
+    let most = context.query_device().expect("query");
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let default = SharedReceiveQueueAttributes::default();
+    let refused = |attributes| SharedReceiveQueue::new(&pd, attributes).expect_err("refused");
+    for attributes in [
+        SharedReceiveQueueAttributes { max_wr: 0, ..default },
+        SharedReceiveQueueAttributes { max_wr: most.max_srq_wr + 1, ..default },
+        SharedReceiveQueueAttributes { max_sge: most.max_srq_sge + 1, ..default },
+    ] {
+        let error = refused(attributes);
+        assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{attributes:?}: {error:?}");
+    }
+    assert_invalid(&refused(SharedReceiveQueueAttributes { limit: 17, ..default }), &["17", "16"]);
+    // Later too; what was set stays.
+    let attributes = SharedReceiveQueueAttributes { max_wr: 16, max_sge: 1, limit: 3 };
+    let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+    let holds = srq.attributes().max_wr;
+    let error = srq.set_limit(holds + 1).expect_err("above the size");
+    assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{error:?}");
+    assert!(error.to_string().contains("set the limit of shared receive queue"), "{error}");
+    assert_eq!(srq.query().expect("query").limit, 3);
+    srq.set_limit(holds).expect("as many as it holds");
+    assert_eq!(srq.query().expect("query").limit, holds);
+    srq.set_limit(0).expect("no limit");
+    assert_eq!(
+        srq.query().expect("query"),
+        SharedReceiveQueueAttributes { limit: 0, ..srq.attributes() }
+    );
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sizes_that_no_queue_has_on_rxe() {
+    sizes_that_no_queue_has(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sizes_that_no_queue_has_on_siw() {
+    sizes_that_no_queue_has(siw(0));
+}
+
+/// Larger and smaller, with requests in it, some of them behind the end of the ring.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_posted_stays_when_the_size_changes() {
+    let servers = Servers::new(rxe(0), 1, 7, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    let take = |number: u64| {
+        send(&pairs[0].client, 7 * number);
+        assert_eq!(shared.done().wr_id(), number);
+        pairs[0].client.io.done(7 * number);
+        assert_eq!(shared.bytes(place(number)), (7 * number).to_ne_bytes());
+    };
+    let resize = |size: u64| shared.queue().resize(u32::try_from(size).expect("small"));
+    let mut posted = 0..0;
+    for (size, more) in [(7, 5), (30, 20), (15, 0), (15, 3), (60, 40)] {
+        if posted.end - posted.start > size {
+            let error = resize(size).expect_err("there are more in it");
+            assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{error:?}");
+            posted.by_ref().take(4).for_each(take);
+        }
+        resize(size).expect("resize");
+        assert!(u64::from(shared.queue().query().expect("query").max_wr) >= size);
+        for number in posted.end..posted.end + more {
+            shared.receive(number, place(number)).expect("room");
+        }
+        posted.end += more;
+        // Not all of them: the next size takes some along.
+        posted.by_ref().take(4).for_each(take);
+    }
+    posted.for_each(take);
+    servers.close();
+}
+
+fn a_size_that_cannot_be(address: SocketAddr) {
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(address).expect("bind");
+    let attributes = SharedReceiveQueueAttributes { max_wr: 16, max_sge: 1, limit: 5 };
+    let srq = id.create_srq(None, attributes).expect("shared receive queue");
+    let error = srq.resize(4).expect_err("refused");
+    let due = if address == rxe(0) { libc::EINVAL } else { libc::EOPNOTSUPP };
+    assert!(matches!(error.kind(), ErrorKind::Os(errno) if *errno == due), "{error:?}");
+    receive_nothing(&srq, 1).expect("it is as it was");
+    assert_eq!(srq.query().expect("query"), srq.attributes());
+}
+
+fn a_queue_pair_that_shares_has_no_receive_queue(address: SocketAddr) {
+    let channel = channel();
+    let id = id(&channel);
+    id.bind(address).expect("bind");
+    let context = id.context().expect("a device");
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 8, None).expect("completion queue");
+    let attributes = SharedReceiveQueueAttributes::default();
+    let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+    let caps = QueuePairCaps { max_recv_wr: 7, max_recv_sge: 1 << 20, ..QueuePairCaps::default() };
+    let init =
+        QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: Some(&srq), caps, signal_all: false };
+    let qp = QueuePair::new(&pd, &init).expect("what is said of receives does not count");
+    assert_eq!((qp.caps().max_recv_wr, qp.caps().max_recv_sge), (0, 0));
+    let error = crate::io::receive_nothing(&qp, 1).expect_err("there is none");
+    assert_invalid(&error, &["post a receive to queue pair", "no receive queue of its own"]);
+    assert_eq!(error.errno(), libc::EINVAL);
+    // One of another opening of the device is of no use.
+    let other = Context::open(context.device()).expect("open");
+    let foreign = ProtectionDomain::new(&other).expect("protection domain");
+    let foreign = SharedReceiveQueue::new(&foreign, attributes).expect("shared receive queue");
+    let init = QueuePairInit { srq: Some(&foreign), ..init };
+    let error = QueuePair::new(&pd, &init).expect_err("foreign");
+    assert_invalid(&error, &["shared receive queue", "another context"]);
+    let error = id.create_srq(Some(foreign.pd()), attributes).expect_err("foreign");
+    assert_invalid(&error, &["shared receive queue of id", "another context"]);
+    assert!(id.srq().is_none());
+}
+
+/// The queue of an id is its queue pair's, and the peer hears of it, but on iWARP.
+fn an_ids_queue(address: SocketAddr) {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, address);
+    let attributes = SharedReceiveQueueAttributes::default();
+    let error = id(&ours).create_srq(None, attributes).expect_err("no device");
+    assert_invalid(&error, &["not bound to a device"]);
+    let says = address.ip() == rxe(0).ip();
+    for with in [true, false] {
+        let client = resolve(&ours, address);
+        let made = with.then(|| client.create_srq(None, attributes).expect("shared receive queue"));
+        assert_eq!(client.srq(), made);
+        if with {
+            let error = client.create_srq(None, attributes).expect_err("a second one");
+            assert_invalid(&error, &["shared receive queue of id", "has one already"]);
+            assert_eq!(made.as_ref().map(|srq| srq.pd().clone()), client.default_pd().ok());
+        }
+        let own = client.create_endpoint_qp(&EndpointQueuePair::default()).expect("queue pair");
+        assert_eq!(own.srq(), made.as_ref());
+        assert!(own.recv_cq().capacity() >= 16);
+        // What the program says does not count where the id has a queue pair.
+        let lie = ConnParam { srq: !with, ..ConnParam::default() };
+        client.connect(&lie).expect("connect");
+        let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+        assert_eq!(event.connection().expect("parameters").srq, with && says);
+        let server = event.take_request().expect("an id");
+        let pd = server.default_pd().expect("a device");
+        let given = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+        let qp = EndpointQueuePair { srq: with.then(|| given.clone()), ..Default::default() };
+        let peer = server.create_endpoint_qp(&qp).expect("queue pair");
+        assert_eq!(peer.srq(), with.then_some(&given));
+        server.accept(&lie).expect("accept");
+        let event = ours.expect_event(EventType::Established).expect("connected");
+        assert_eq!(event.connection().expect("parameters").srq, with && says);
+        theirs.expect_event(EventType::Established).expect("connected");
+        if let Some(srq) = made {
+            client.destroy_srq();
+            assert!(client.srq().is_none());
+            let (srq, error) = srq.destroy().expect_err("a queue pair has it").into_parts();
+            busy(&error);
+            client.destroy_qp();
+            drop(own);
+            srq.destroy().expect("nobody has it any more");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_ids_queue_on_rxe() {
+    an_ids_queue(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_ids_queue_on_siw() {
+    an_ids_queue(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_size_that_cannot_be_on_rxe() {
+    a_size_that_cannot_be(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_size_that_cannot_be_on_siw() {
+    a_size_that_cannot_be(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_shares_has_no_receive_queue_on_rxe() {
+    a_queue_pair_that_shares_has_no_receive_queue(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_shares_has_no_receive_queue_on_siw() {
+    a_queue_pair_that_shares_has_no_receive_queue(siw(0));
 }

@@ -133,7 +133,7 @@ impl Provider {
             Self::Siw => unsafe { siw::register_memory(file, request) },
             Self::Rxe | Self::Unknown => {
                 // SAFETY: as above.
-                let registered = unsafe { file.register_memory(request, &()) };
+                let registered = unsafe { file.register_memory(request, ()) };
                 registered.map(|(response, ())| response)
             }
         };

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, ErrorKind, WrongProcess};
 
@@ -53,30 +54,11 @@ impl Refused {
     }
 }
 
-/// A header and a request, as one run of bytes: neither device node takes them in parts.
-pub(crate) struct Frame {
-    bytes: [u8; Self::CAPACITY],
-    length: usize,
-}
-
-impl Frame {
-    /// Above the longest command, which is `RDMA_USER_CM_CMD_WRITE_CM_EVENT` with 328 bytes.
-    pub(crate) const CAPACITY: usize = 384;
-
-    pub(crate) fn new(parts: &[&[u8]]) -> Self {
-        let mut frame = Self { bytes: [0; Self::CAPACITY], length: 0 };
-        for part in parts {
-            let end = frame.length + part.len();
-            frame.bytes[frame.length..end].copy_from_slice(part);
-            frame.length = end;
-        }
-        frame
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
+/// One behind the other without a gap: a header and a request, of which neither device node takes
+/// parts, or two responses.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, packed)]
+pub(crate) struct Joined<A, B>(pub(crate) A, pub(crate) B);
 
 /// Writes a command.
 ///
@@ -119,9 +101,9 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_frame_is_the_parts_in_a_row() {
-        let frame = Frame::new(&[&[1, 2], &[], &[3]]);
-        assert_eq!(frame.as_bytes(), [1, 2, 3]);
+    fn what_is_joined_stands_in_a_row() {
+        let joined = Joined([1_u8, 2], Joined((), 0x0605_0403_u32.to_le_bytes()));
+        assert_eq!(joined.as_bytes(), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ucma_abi::{
 use verbs_abi::AlignedU64;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::command::{self, Frame, Refused};
+use super::command::{self, Joined, Refused};
 use super::node::open_node;
 use super::process::Process;
 use crate::device;
@@ -66,7 +66,7 @@ impl UcmaFile {
         }
         // SAFETY: the address in the request is that of `response`, a live local of its type; the
         // one command with another address is not sent here.
-        unsafe { self.send(&request) }?;
+        unsafe { self.send(request) }?;
         Ok(response)
     }
 
@@ -81,7 +81,7 @@ impl UcmaFile {
         request.optlen = u32::try_from(value.len()).map_err(|_| Refused::Os(Errno::EINVAL))?;
         // SAFETY: the address in the request is that of `value`, which the kernel reads as far as
         // the length beside it says; there is no response.
-        unsafe { self.send(&request) }
+        unsafe { self.send(request) }
     }
 
     /// Sends `request` as it is.
@@ -90,17 +90,16 @@ impl UcmaFile {
     ///
     /// The addresses in the request must be valid while the call lasts: that of a response for
     /// writes of a `C::Response`, that of data for reads of the length that the request gives.
-    unsafe fn send<C: Command>(&self, request: &C) -> Result<(), Refused> {
-        const { assert!(size_of::<rdma_ucm_cmd_hdr>() + size_of::<C>() <= Frame::CAPACITY) };
+    unsafe fn send<C: Command>(&self, request: C) -> Result<(), Refused> {
         self.check_process()?;
         let header = rdma_ucm_cmd_hdr {
             cmd: C::NUMBER,
             r#in: u16::try_from(size_of::<C>()).expect("requests are short"),
             out: u16::try_from(size_of::<C::Response>()).expect("responses are short"),
         };
-        let frame = Frame::new(&[header.as_bytes(), request.as_bytes()]);
+        let command = Joined(header, request);
         // SAFETY: the caller's, for the response as long as the header says.
-        unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) }
+        unsafe { command::write(self.fd.as_fd(), command.as_bytes()) }
     }
 }
 

@@ -21,22 +21,21 @@ use verbs_abi::{
     ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
     ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, rdma_driver_id,
 };
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::command::{self, Frame, Refused};
+use super::command::{self, Joined, Refused};
 use super::node::open_node;
 use super::process::Process;
 use crate::error::{Result, WrongProcess};
 
-/// Room for every core response together with its driver's part, in 8-byte words.
-const RESPONSE_WORDS: usize = 64;
-
-/// What a response holds where the kernel leaves it as it is: what an older kernel does not store
-/// is zero.
-const ZERO: u64 = 0;
+/// What each byte of a response holds where the kernel leaves it as it is: what an older kernel does
+/// not store is zero.
+const ZERO: u8 = 0;
 
 /// The same for a response with a descriptor: none, where zero is one.
-const NO_DESCRIPTOR: u64 = u64::MAX;
+const NO_DESCRIPTOR: u8 = u8::MAX;
+
+const WHOLE: &str = "requests and responses are short and whole numbers of words";
 
 /// An open verbs file.
 ///
@@ -76,7 +75,7 @@ impl UverbsFile {
 
     /// Sends `request`, which has no part for the driver.
     pub(crate) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
-        self.driver_command::<C, (), ()>(request, &()).map(|(response, ())| response)
+        self.driver_command::<C, (), ()>(request, ()).map(|(response, ())| response)
     }
 
     /// Sends `request` with the driver's part behind it, and returns the core's response and the
@@ -84,7 +83,7 @@ impl UverbsFile {
     pub(crate) fn driver_command<C, I, O>(
         &self,
         request: C,
-        driver_request: &I,
+        driver_request: I,
     ) -> Result<(C::Response, O), Refused>
     where
         C: Command,
@@ -107,7 +106,7 @@ impl UverbsFile {
     pub(crate) unsafe fn register_memory<I, O>(
         &self,
         request: ib_uverbs_reg_mr,
-        driver_request: &I,
+        driver_request: I,
     ) -> Result<(ib_uverbs_reg_mr_resp, O), Refused>
     where
         I: IntoBytes + Immutable,
@@ -126,7 +125,7 @@ impl UverbsFile {
     pub(crate) unsafe fn modify_srq<I>(
         &self,
         request: ib_uverbs_modify_srq,
-        driver_request: &I,
+        driver_request: I,
     ) -> Result<(), Refused>
     where
         I: IntoBytes + Immutable,
@@ -144,7 +143,7 @@ impl UverbsFile {
     {
         const { assert_has_no_memory::<C>() };
         // SAFETY: as was just asserted, the request has no memory for the device.
-        unsafe { self.send::<C, (), O>(request, &(), NO_DESCRIPTOR) }.map(|(response, _)| response)
+        unsafe { self.send::<C, (), O>(request, (), NO_DESCRIPTOR) }.map(|(response, _)| response)
     }
 
     /// Sends `request` with the driver's part behind it; `unwritten` is what the responses hold
@@ -159,58 +158,80 @@ impl UverbsFile {
     unsafe fn send<C, I, O>(
         &self,
         mut request: C,
-        driver_request: &I,
-        unwritten: u64,
+        driver_request: I,
+        unwritten: u8,
     ) -> Result<(C::Response, O), Refused>
     where
         C: Command,
         I: IntoBytes + Immutable,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
-        const {
-            assert!(HEADERS + size_of::<C>() + size_of::<I>() <= Frame::CAPACITY);
-            assert!(size_of::<C::Response>() + size_of::<O>() <= 8 * RESPONSE_WORDS);
-        }
         self.check_process()?;
-        let mut words = [AlignedU64::from(unwritten); RESPONSE_WORDS];
-        let length = size_of::<C::Response>() + size_of::<O>();
+        let mut response = Joined::<C::Response, O>::new_zeroed();
+        response.as_mut_bytes().fill(unwritten);
         // The kernel takes a missing response only as a zero address.
-        let address = match length {
+        let address = match size_of_val(&response) {
             0 => 0,
-            _ => address(words.as_mut_ptr()),
+            _ => address(&raw mut response),
         };
         if let Some(field) = request.response_mut() {
             *field = address.into();
         }
-        let frame = frame(&request, driver_request, address, size_of::<O>());
-        // SAFETY: the address of the response is that of `words`, a live local at least as long as
-        // the headers say; for memory to register and for addresses in the driver's part, which are
-        // the other ones, the caller answers.
-        let written = unsafe { command::write(self.fd.as_fd(), frame.as_bytes()) };
-        match written {
+        let lengths = [size_of::<C::Response>(), size_of::<O>()];
+        let sent = [size_of::<C>(), size_of::<I>()];
+        let parts = Joined(request, driver_request);
+        if C::EXTENDED {
+            let header = ib_uverbs_cmd_hdr::extended(C::NUMBER, sent[0], lengths[0]).expect(WHOLE);
+            let second = ib_uverbs_ex_cmd_hdr::new(address, sent[1], lengths[1]).expect(WHOLE);
+            let command = Joined(Joined(header, second), parts);
+            // SAFETY: the address of the response is that of `response`, a live local as long as
+            // the two lengths together; for memory to register and for addresses in the driver's
+            // part, which are the other ones, the caller answers.
+            unsafe { self.issue::<C, _, _>(&command, sent[0], address, lengths) }?;
+        } else {
+            let [sent, stored] = [sent, lengths].map(|lengths| lengths[0] + lengths[1]);
+            let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, stored).expect(WHOLE);
+            let command = Joined(header, parts);
+            // SAFETY: as above.
+            unsafe { self.issue::<C, _, _>(&command, size_of::<C>(), address, lengths) }?;
+        }
+        let Joined(response, driver_response) = response;
+        Ok((response, driver_response))
+    }
+
+    /// Writes a command: the headers `H`, then the request, of which the core's part is
+    /// `core_length` bytes. Where the kernel does not take it from these credentials, it goes by
+    /// ioctl.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`invoke_write`](Self::invoke_write).
+    unsafe fn issue<C: Command, H: IntoBytes + Immutable, P: IntoBytes + Immutable>(
+        &self,
+        command: &Joined<H, P>,
+        core_length: usize,
+        address: u64,
+        lengths: [usize; 2],
+    ) -> Result<(), Refused> {
+        let bytes = command.as_bytes();
+        // SAFETY: the addresses in the command are those that the caller answers for.
+        match unsafe { command::write(self.fd.as_fd(), bytes) } {
             // The ioctl must name the driver.
             Err(refused @ Refused::WrongProcess(WrongProcess::Credentials))
                 if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
             {
-                let parts = [request.as_bytes(), driver_request.as_bytes()];
-                let lengths = [size_of::<C::Response>(), size_of::<O>()];
-                // SAFETY: `address` is that of `words`, a live local at least as long as the two
-                // lengths together; for memory to register and for addresses in the driver's part
-                // the caller answers.
-                unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }
-                    .map_err(|errno| match errno {
+                let parts = bytes[size_of::<H>()..].split_at(core_length);
+                // SAFETY: the contract is the same.
+                unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }.map_err(
+                    |errno| match errno {
                         // A kernel before 5.0, which has no other way in.
                         Errno::ENOTTY | Errno::EPROTONOSUPPORT => refused,
                         errno => Refused::Os(errno),
-                    })?;
+                    },
+                )
             }
-            written => written?,
+            written => written,
         }
-        let stored = &words.as_bytes()[..length];
-        let (response, rest) =
-            C::Response::read_from_prefix(stored).expect("the buffer holds the response");
-        let driver_response = O::read_from_bytes(rest).expect("the buffer holds the driver's part");
-        Ok((response, driver_response))
     }
 
     /// Sends a write command by the ioctl that does not compare credentials: INVOKE_WRITE.
@@ -225,14 +246,14 @@ impl UverbsFile {
     unsafe fn invoke_write(
         &self,
         command: u32,
-        parts: [&[u8]; 2],
+        parts: (&[u8], &[u8]),
         address: u64,
         lengths: [usize; 2],
     ) -> Result<(), Errno> {
         let mut call = InvokeWrite::new(self.driver);
         call.input(UVERBS_ATTR_WRITE_CMD, u64::from(command).as_bytes());
-        call.input(UVERBS_ATTR_CORE_IN, parts[0]);
-        call.input(UVERBS_ATTR_UHW_IN, parts[1]);
+        call.input(UVERBS_ATTR_CORE_IN, parts.0);
+        call.input(UVERBS_ATTR_UHW_IN, parts.1);
         let behind = u64::try_from(lengths[0]).expect("responses are short");
         call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
         call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
@@ -267,30 +288,6 @@ impl UverbsFile {
 const fn assert_has_no_memory<C: Command>() {
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REG_MR, "the device may write to its memory");
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
-}
-
-const HEADERS: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_ex_cmd_hdr>();
-
-/// The command as it is written: headers, the core's request, the driver's request.
-fn frame<C: Command, I: IntoBytes + Immutable>(
-    request: &C,
-    driver_request: &I,
-    address: u64,
-    driver_response: usize,
-) -> Frame {
-    const WHOLE: &str = "requests and responses are short and whole numbers of words";
-    let (sent, driver_sent) = (size_of::<C>(), size_of::<I>());
-    let response = size_of::<C::Response>();
-    if C::EXTENDED {
-        let header = ib_uverbs_cmd_hdr::extended(C::NUMBER, sent, response).expect(WHOLE);
-        let second = ib_uverbs_ex_cmd_hdr::new(address, driver_sent, driver_response).expect(WHOLE);
-        let headers = [header.as_bytes(), second.as_bytes()];
-        Frame::new(&[headers[0], headers[1], request.as_bytes(), driver_request.as_bytes()])
-    } else {
-        let (sent, response) = (sent + driver_sent, response + driver_response);
-        let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, response).expect(WHOLE);
-        Frame::new(&[header.as_bytes(), request.as_bytes(), driver_request.as_bytes()])
-    }
 }
 
 /// The command's number as headers and INVOKE_WRITE have it.

@@ -238,7 +238,7 @@ impl Context {
         what: &str,
         request: C,
     ) -> Result<C::Response> {
-        self.driver_command::<C, (), ()>(operation, what, request, &())
+        self.driver_command::<C, (), ()>(operation, what, request, ())
             .map(|(response, ())| response)
     }
 
@@ -248,7 +248,7 @@ impl Context {
         operation: &'static str,
         what: &str,
         request: C,
-        driver_request: &I,
+        driver_request: I,
     ) -> Result<(C::Response, O)>
     where
         C: Command,

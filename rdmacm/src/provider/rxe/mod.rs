@@ -40,7 +40,7 @@ pub(super) fn create_cq(
     request: ib_uverbs_create_cq,
 ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
     let (response, driver): (_, rxe_create_cq_resp) =
-        context.driver_command("create", "a completion queue", request, &())?;
+        context.driver_command("create", "a completion queue", request, ())?;
     match Queue::map(context.file(), &driver.mi, size_of::<Completion>()) {
         Ok(queue) => Ok((response, CompletionRing { queue })),
         Err(errno) => Err(discard_cq(context, response.cq_handle, errno)),
@@ -54,7 +54,7 @@ pub(super) fn create_ah(
     const OPERATION: &str = "create";
     const WHAT: &str = "an address handle";
     let (response, driver): (_, rxe_create_ah_resp) =
-        context.driver_command(OPERATION, WHAT, request, &())?;
+        context.driver_command(OPERATION, WHAT, request, ())?;
     if driver.ah_num == 0 {
         // The driver would want the whole address in each send, its hardware's among it.
         let _ = context.file().command(ib_uverbs_destroy_ah { ah_handle: response.ah_handle });
@@ -70,7 +70,7 @@ pub(super) fn create_qp(
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
     let shares = request.is_srq != 0;
     let (response, driver): (ib_uverbs_create_qp_resp, rxe_create_qp_resp) =
-        context.driver_command("create", "a queue pair", request, &())?;
+        context.driver_command("create", "a queue pair", request, ())?;
     let file = context.file();
     let sent = pieces(response.max_send_sge).max(response.max_inline_data as usize);
     let rings =
@@ -104,7 +104,7 @@ where
     C: Command<Response = ib_uverbs_create_srq_resp>,
 {
     let (mut response, driver): (_, rxe_create_srq_resp) =
-        context.driver_command("create", "a shared receive queue", request, &())?;
+        context.driver_command("create", "a shared receive queue", request, ())?;
     match ReceiveRing::map(context.file(), &driver.mi, response.max_sge) {
         Ok(ring) => {
             // Linux 6.1 answers what was asked for.
@@ -119,7 +119,7 @@ where
 /// MODIFY_SRQ.
 pub(super) fn limit_srq(file: &UverbsFile, request: ib_uverbs_modify_srq) -> Result<(), Refused> {
     // SAFETY: the address in the driver's part is zero, to which it stores nothing.
-    unsafe { file.modify_srq(request, &rxe_modify_srq_cmd::default()) }
+    unsafe { file.modify_srq(request, rxe_modify_srq_cmd::default()) }
 }
 
 /// Changes the size of a shared receive queue; the ring that takes the place of its ring, with what
@@ -133,7 +133,7 @@ pub(super) fn resize_srq(
     let address = u64::try_from(address).expect("an address has at most 64 bits");
     let driver_request = rxe_modify_srq_cmd { mmap_info_addr: address.into() };
     // SAFETY: the driver stores an `mminfo` at the address, which is that of one that lives here.
-    unsafe { file.modify_srq(request, &driver_request) }?;
+    unsafe { file.modify_srq(request, driver_request) }?;
     Ok(info)
 }
 

@@ -70,7 +70,7 @@ pub(super) unsafe fn register_memory(
     };
     // SAFETY: the contract of this function is that of the callee.
     let registered: Result<(_, siw_uresp_reg_mr), _> =
-        unsafe { file.register_memory(request, &driver_request) };
+        unsafe { file.register_memory(request, driver_request) };
     registered.map(|(response, _)| response)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn create_cq(
     request: ib_uverbs_create_cq,
 ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing, Arming)> {
     let (response, driver): (_, siw_uresp_create_cq) =
-        context.driver_command("create", "a completion queue", request, &())?;
+        context.driver_command("create", "a completion queue", request, ())?;
     let ring = Ring::of_completions(context.file(), driver.cq_key.get(), driver.num_cqe);
     match ring.and_then(|ring| Ok((ring.arming().ok_or(Errno::EPROTO)?, ring))) {
         Ok((arming, ring)) => Ok((response, CompletionRing { ring }, arming)),
@@ -96,7 +96,7 @@ pub(super) fn create_qp(
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
     let (signal_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
     let (mut response, driver): (ib_uverbs_create_qp_resp, siw_uresp_create_qp) =
-        context.driver_command("create", "a queue pair", request, &())?;
+        context.driver_command("create", "a queue pair", request, ())?;
     let file = context.file();
     let rings = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe).and_then(|send| {
         // Without receives of its own there is no ring, and the key is another object's.
@@ -133,7 +133,7 @@ where
     C: Command<Response = ib_uverbs_create_srq_resp>,
 {
     let (mut response, driver): (ib_uverbs_create_srq_resp, siw_uresp_create_srq) =
-        context.driver_command("create", "a shared receive queue", request, &())?;
+        context.driver_command("create", "a shared receive queue", request, ())?;
     match Ring::of_work(context.file(), driver.srq_key.get(), driver.num_rqe) {
         Ok(ring) => {
             // The kernel answers what was asked for, and means this.

@@ -1,6 +1,6 @@
 //! Counting acknowledged events against the number that the kernel says it reported.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{self, ThreadId};
 
 use crate::lock::unpoisoned;
@@ -25,23 +25,70 @@ struct State {
     /// How often the object has moved.
     moves: u32,
     /// Who received the events that are still out.
-    outstanding: Vec<ThreadId>,
+    outstanding: Receivers,
     /// How many threads wait for `acknowledged` to rise. Waking nobody would cost a system call.
     waiting: usize,
 }
 
-impl Acks {
-    /// Counts an event as handed to this thread, until the result is dropped. It is `recent` unless
-    /// it comes from where the object was before its last move.
-    pub(crate) fn hand_out(self: &Arc<Self>, recent: bool) -> Unacknowledged {
-        let receiver = thread::current().id();
-        let mut state = self.lock();
-        state.outstanding.push(receiver);
-        let moves = if recent { state.moves } else { state.moves.wrapping_sub(1) };
-        let process = Process::current();
-        Unacknowledged { acks: Arc::clone(self), receiver, moves, process }
+/// A thread for each event. Mostly there is one at a time, for which nothing is allocated.
+#[derive(Debug, Default)]
+struct Receivers {
+    one: Option<ThreadId>,
+    more: Vec<ThreadId>,
+}
+
+impl Receivers {
+    fn push(&mut self, receiver: ThreadId) {
+        if let Some(earlier) = self.one.replace(receiver) {
+            self.more.push(earlier);
+        }
     }
 
+    fn remove(&mut self, receiver: ThreadId) {
+        if self.one == Some(receiver) {
+            self.one = self.more.pop();
+        } else if let Some(place) = self.more.iter().position(|id| *id == receiver) {
+            self.more.swap_remove(place);
+        }
+    }
+
+    fn contains(&self, receiver: ThreadId) -> bool {
+        self.one == Some(receiver) || self.more.contains(&receiver)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.one.is_none()
+    }
+}
+
+/// What has events that are counted.
+pub(crate) trait Counted: Send + Sync + 'static {
+    /// The count of its events.
+    fn acks(&self) -> &Acks;
+
+    /// Counts an event as handed to this thread, until the result is dropped. It is `recent` unless
+    /// it comes from where the object was before its last move.
+    fn hand_out(self: &Arc<Self>, recent: bool) -> Unacknowledged
+    where
+        Self: Sized,
+    {
+        let receiver = thread::current().id();
+        let mut state = self.acks().lock();
+        state.outstanding.push(receiver);
+        let moves = if recent { state.moves } else { state.moves.wrapping_sub(1) };
+        drop(state);
+        let object = Arc::downgrade(self);
+        Unacknowledged { object, receiver, moves, process: Process::current() }
+    }
+}
+
+impl Counted for Acks {
+    fn acks(&self) -> &Acks {
+        self
+    }
+}
+
+impl Acks {
     /// The object has moved: every event so far is an earlier one.
     pub(crate) fn moved(&self) {
         let mut state = self.lock();
@@ -52,7 +99,8 @@ impl Acks {
     /// Whether an event that this thread received is still out: waiting for it here would be
     /// waiting for oneself.
     pub(crate) fn held_by_this_thread(&self) -> bool {
-        self.lock().outstanding.contains(&thread::current().id())
+        let state = self.lock();
+        !state.outstanding.is_empty() && state.outstanding.contains(thread::current().id())
     }
 
     /// Waits until `reported` events are acknowledged.
@@ -85,7 +133,8 @@ impl Acks {
 /// An event that is out. Dropping it acknowledges the event.
 #[derive(Debug)]
 pub(crate) struct Unacknowledged {
-    acks: Arc<Acks>,
+    /// For which nobody waits once it is gone.
+    object: Weak<dyn Counted>,
     receiver: ThreadId,
     /// How often the object had moved.
     moves: u32,
@@ -99,16 +148,16 @@ impl Drop for Unacknowledged {
         if !self.process.is_current() {
             return;
         }
-        let mut state = self.acks.lock();
-        if let Some(place) = state.outstanding.iter().position(|id| *id == self.receiver) {
-            state.outstanding.swap_remove(place);
-        }
+        let Some(object) = self.object.upgrade() else { return };
+        let acks = object.acks();
+        let mut state = acks.lock();
+        state.outstanding.remove(self.receiver);
         state.acknowledged = state.acknowledged.wrapping_add(1);
         if self.moves == state.moves {
             state.recent = state.recent.wrapping_add(1);
         }
         if state.waiting > 0 {
-            self.acks.acknowledged.notify_all();
+            acks.acknowledged.notify_all();
         }
     }
 }
@@ -139,6 +188,25 @@ mod tests {
             waiter.join().expect("the waiter returns");
         });
         assert!(!acks.held_by_this_thread());
+    }
+
+    #[test]
+    fn every_receiver_is_known_until_its_event_is_acknowledged() {
+        let acks = Arc::new(Acks::default());
+        let other = |acks: &Arc<Acks>| {
+            thread::scope(|scope| scope.spawn(|| acks.hand_out(true)).join().expect("handed out"))
+        };
+        // In every order of the first and the last.
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
+            let mut events = [acks.hand_out(true), other(&acks), acks.hand_out(true)].map(Some);
+            let mut ours = 2;
+            for place in order {
+                events[place] = None;
+                ours -= usize::from(place != 1);
+                assert_eq!(acks.held_by_this_thread(), ours > 0, "{order:?}");
+            }
+            assert!(acks.lock().outstanding.is_empty());
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::id::{CmId, IDS, Inner};
 use super::migrate::BELL;
 use super::multicast::GROUPS;
 use super::parse::{EventType, RawEvent};
+use crate::acks::Counted;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -128,7 +129,7 @@ impl EventChannel {
             listener: None,
             data: raw.data(id.service()),
             group: None,
-            unacknowledged: Some(id.hand_out(&self.inner)),
+            unacknowledged: Some(id.received(&self.inner)),
         })
     }
 
@@ -156,7 +157,7 @@ impl EventChannel {
             listener: Some(listener.token),
             data,
             group: None,
-            unacknowledged: Some(listener.hand_out(&self.inner)),
+            unacknowledged: Some(listener.received(&self.inner)),
         })
     }
 
@@ -166,7 +167,7 @@ impl EventChannel {
         let group = GROUPS.get(raw.uid())?;
         let id = group.id.upgrade()?;
         // Counted for both whether the program sees the event or not.
-        let (of_id, of_group) = (id.hand_out(&self.inner), group.acks.hand_out(true));
+        let (of_id, of_group) = (id.received(&self.inner), group.hand_out(true));
         let seen = if id.is_gone() { None } else { group.react(&id, raw) };
         let (event_type, status) = seen.filter(|_| !id.is_gone())?;
         Some(Event {

@@ -166,7 +166,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::acks::Acks;
+    use crate::acks::{Acks, Counted};
     use crate::registry::Registry;
 
     fn event(event_type: EventType, status: i32) -> Event {

@@ -16,7 +16,7 @@ use super::parse::{EventData, Service};
 use super::port_space::PortSpace;
 use super::service::Resolution;
 use super::sync::Synchronous;
-use crate::acks::{Acks, Unacknowledged};
+use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -52,7 +52,7 @@ pub(super) struct Inner {
     pub(super) handle: u32,
     pub(super) port_space: PortSpace,
     pub(super) qp_type: QpType,
-    pub(super) acks: Arc<Acks>,
+    pub(super) acks: Acks,
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
     home: RwLock<Home>,
@@ -163,7 +163,7 @@ impl CmId {
         };
         let channel = Arc::clone(&channel.inner);
         let service = (port_space, qp_type);
-        Ok(Self::from_inner(Inner::new(token, handle, service, channel, State::default())))
+        Ok(Self::from_inner(Inner::new(token, handle, service, channel)))
     }
 
     pub(super) fn from_inner(inner: Arc<Inner>) -> Self {
@@ -261,21 +261,20 @@ impl Inner {
         handle: u32,
         (port_space, qp_type): (PortSpace, QpType),
         channel: Arc<ChannelInner>,
-        state: State,
     ) -> Arc<Self> {
         let inner = Arc::new(Self {
             token,
             handle,
             port_space,
             qp_type,
-            acks: Arc::default(),
+            acks: Acks::default(),
             home: RwLock::new(Home { channel, former: Vec::new(), sync: None }),
             gone: AtomicBool::new(false),
             process: Process::current(),
             listens: AtomicBool::new(false),
             migration: Mutex::default(),
             groups: Mutex::default(),
-            state: Mutex::new(state),
+            state: Mutex::default(),
         });
         IDS.set(token, &inner);
         inner
@@ -288,15 +287,18 @@ impl Inner {
         handle: u32,
         data: &EventData,
     ) -> Arc<Self> {
-        let mut state = State { acceptable: true, ..State::default() };
+        let service = (listener.port_space, listener.qp_type);
+        let inner = Self::new(IDS.reserve(), handle, service, channel);
+        let mut state = inner.state();
+        state.acceptable = true;
         if let EventData::Connection(asked) = data {
             state.asked = Depths {
                 responder_resources: asked.responder_resources,
                 initiator_depth: asked.initiator_depth,
             };
         }
-        let service = (listener.port_space, listener.qp_type);
-        Self::new(IDS.reserve(), handle, service, channel, state)
+        drop(state);
+        inner
     }
 
     pub(super) fn service(&self) -> Service {
@@ -312,18 +314,18 @@ impl Inner {
     }
 
     /// Counts an event that came from `channel` as handed to this thread.
-    pub(super) fn hand_out(&self, channel: &Arc<ChannelInner>) -> Unacknowledged {
+    pub(super) fn received(self: &Arc<Self>, channel: &Arc<ChannelInner>) -> Unacknowledged {
         // What is destroyed does not move any more, so nobody asks for events of before.
         if self.is_gone() {
-            return self.acks.hand_out(true);
+            return self.hand_out(true);
         }
         let home = self.home();
-        self.acks.hand_out(Arc::ptr_eq(&home.channel, channel))
+        self.hand_out(Arc::ptr_eq(&home.channel, channel))
     }
 
     /// Counts an event that came from `channel`, and that the program never saw.
-    pub(super) fn swallow(&self, channel: &Arc<ChannelInner>) {
-        drop(self.hand_out(channel));
+    pub(super) fn swallow(self: &Arc<Self>, channel: &Arc<ChannelInner>) {
+        drop(self.received(channel));
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -408,6 +410,12 @@ impl Inner {
     }
 }
 
+impl Counted for Inner {
+    fn acks(&self) -> &Acks {
+        &self.acks
+    }
+}
+
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Id")
@@ -464,7 +472,7 @@ pub(super) mod tests {
     pub(in crate::cm) fn fake_id(channel: &EventChannel, port_space: PortSpace) -> Arc<Inner> {
         let service = (port_space, port_space.qp_types()[0]);
         let channel = Arc::clone(&channel.inner);
-        Inner::new(IDS.reserve(), 7, service, channel, State::default())
+        Inner::new(IDS.reserve(), 7, service, channel)
     }
 
     #[test]

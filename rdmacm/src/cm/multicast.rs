@@ -13,7 +13,7 @@ use verbs_abi::AlignedU64;
 use super::id::{CmId, Inner};
 use super::parse::{EventData, EventType, RawEvent, Service};
 use super::sync::Awaited;
-use crate::acks::Acks;
+use crate::acks::{Acks, Counted};
 use crate::addr::{self, Address};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,7 +56,13 @@ pub(super) struct Group {
     pub(super) id: Weak<Inner>,
     pub(super) address: Address,
     membership: Membership,
-    pub(super) acks: Arc<Acks>,
+    acks: Acks,
+}
+
+impl Counted for Group {
+    fn acks(&self) -> &Acks {
+        &self.acks
+    }
 }
 
 /// A group that an id is in, as long as it is in it.
@@ -161,7 +167,7 @@ impl Inner {
             id: Arc::downgrade(self),
             address,
             membership,
-            acks: Arc::default(),
+            acks: Acks::default(),
         });
         // Before the kernel knows of it: another thread may read the event at once.
         GROUPS.set(token, &group);

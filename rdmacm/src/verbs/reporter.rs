@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbs_abi::AlignedU64;
 
-use crate::acks::{Acks, Unacknowledged};
+use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
 use crate::sys::process::Process;

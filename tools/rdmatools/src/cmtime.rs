@@ -126,7 +126,7 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
     let clock = Clock(Instant::now());
     let mut steps = Steps::default();
     clock.note(&steps[CREATE_ID].start);
-    let mut nodes = Vec::new();
+    let mut nodes = Vec::with_capacity(options.connections as usize);
     for _ in 0..options.connections {
         let times = Steps::default();
         clock.note(&times[CREATE_ID].start);

@@ -21,6 +21,7 @@ mod leak;
 mod lifetime;
 mod memory;
 mod migrate;
+mod modify;
 mod multicast;
 mod netdev;
 mod option;

@@ -6,11 +6,10 @@ use rdmacm::cm::EventType;
 use rdmacm::verbs::{
     QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
 };
-use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
-use zerocopy::FromZeros;
 
 use crate::bed::Connection;
 use crate::io::{Shape, receive_nothing};
+use crate::modify::bring;
 use crate::siw::{connected, flushed, tell};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -119,14 +118,6 @@ fn memory_that_the_peer_may_not_touch_ends_the_connection() {
         }
         assert!(client.io.polled().is_none());
     }
-}
-
-/// Takes `qp`, on which nothing else is done, to `state`.
-fn bring(qp: &QueuePair, state: QpState) {
-    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
-    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
-    attributes.qp_state = u32::from(state.0);
-    qp.modify(&attributes).expect("modify");
 }
 
 /// siw gives a new queue pair the lowest number that is free.

@@ -1,5 +1,7 @@
 //! Commands that the software drivers share.
 
+use std::sync::Mutex;
+
 use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq,
@@ -10,19 +12,30 @@ use crate::error::Error;
 use crate::sys::command::Refused;
 use crate::verbs::Context;
 
-/// Has the kernel look at the send queue of the queue pair that it knows as `handle`: POST_SEND
-/// without requests.
-#[inline]
-pub(super) fn doorbell(context: &Context, handle: u32) -> Result<(), Refused> {
-    let request = ib_uverbs_post_send {
-        response: AlignedU64::default(),
-        qp_handle: handle,
-        wr_count: 0,
-        sge_count: 0,
-        // The kernel refuses less, even where there are none.
-        wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
-    };
-    context.file().command(request).map(drop)
+/// What has the kernel look at the send queue of a queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Doorbell<'a> {
+    pub(crate) context: &'a Context,
+    /// The kernel's name of the queue pair.
+    pub(crate) handle: u32,
+    /// Held while the kernel changes the queue pair.
+    pub(crate) changing: &'a Mutex<()>,
+}
+
+impl Doorbell<'_> {
+    /// POST_SEND without requests.
+    #[inline]
+    pub(super) fn ring(self) -> Result<(), Refused> {
+        let request = ib_uverbs_post_send {
+            response: AlignedU64::default(),
+            qp_handle: self.handle,
+            wr_count: 0,
+            sge_count: 0,
+            // The kernel refuses less, even where there are none.
+            wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
+        };
+        self.context.file().command(request).map(drop)
+    }
 }
 
 /// Destroys a completion queue whose ring could not be mapped; the error.

@@ -26,6 +26,7 @@ use verbs_abi::{
     ib_uverbs_create_srq_resp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
+pub(crate) use self::kernel::Doorbell;
 pub(crate) use self::siw::Leftovers;
 use crate::device::{Chardev, Device, DriverId};
 use crate::error::{Error, ErrorKind, Result};
@@ -298,7 +299,7 @@ pub(crate) enum SendRing {
 }
 
 impl SendRing {
-    /// Stores `request` in the ring of the queue pair that the kernel knows as `handle`, in `state`.
+    /// Stores `request` in the ring of the queue pair of `doorbell`, in `state`.
     /// The device may look at it at once, and does when it is [rung](Self::ring) for.
     ///
     /// # Safety
@@ -307,8 +308,7 @@ impl SendRing {
     #[inline]
     pub(crate) unsafe fn store(
         &mut self,
-        context: &Context,
-        handle: u32,
+        doorbell: Doorbell<'_>,
         state: QpState,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
@@ -316,16 +316,16 @@ impl SendRing {
             // SAFETY: the contract is the same.
             Self::Rxe(ring) => unsafe { ring.store(state, request) },
             // SAFETY: as above.
-            Self::Siw(ring) => unsafe { ring.store(context, handle, state, request) },
+            Self::Siw(ring) => unsafe { ring.store(doorbell, state, request) },
         }
     }
 
     /// Has the device look at what was stored since the last time.
     #[inline]
-    pub(crate) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+    pub(crate) fn ring(&mut self, doorbell: Doorbell<'_>) -> Result<(), PostError> {
         match self {
-            Self::Rxe(ring) => ring.ring(context, handle),
-            Self::Siw(ring) => ring.ring(context, handle),
+            Self::Rxe(ring) => ring.ring(doorbell),
+            Self::Siw(ring) => ring.ring(doorbell),
         }
     }
 

@@ -314,9 +314,8 @@ impl SendQueue<'_> {
             .map_err(|reason| PostError::Invalid(reason.into()))
             .and_then(|()| self.qp.check_leftovers(state, &inner.send_cq))
             .and_then(|()| {
-                let (context, handle) = (self.qp.context(), inner.object.handle());
                 // SAFETY: the contract of this function is that of the callee.
-                unsafe { self.ring.get().store(context, handle, state, request) }
+                unsafe { self.ring.get().store(self.qp.doorbell(), state, request) }
             });
         stored.map_err(|error| self.qp.refused(POST_SEND, error))
     }
@@ -344,7 +343,7 @@ impl SendQueue<'_> {
     #[inline]
     fn send_off(&mut self) -> Result<()> {
         let QueuePair { inner } = self.qp;
-        let rung = self.ring.get().ring(self.qp.context(), inner.object.handle());
+        let rung = self.ring.get().ring(self.qp.doorbell());
         rung.map_err(|error| self.qp.refused(POST_SEND, error))?;
         // The doorbell flushes where the driver does.
         if inner.send_leftovers.is_some() { self.qp.settle() } else { Ok(()) }

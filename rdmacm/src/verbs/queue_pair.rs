@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{
     AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_create_qp,
@@ -22,10 +22,15 @@ use super::{AccessFlags, QpState, QpType};
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
-use crate::provider::{Leftovers, ReceiveRing, SendRing};
+use crate::provider::{Doorbell, Leftovers, ReceiveRing, SendRing};
 use crate::registry::Token;
 use crate::sys::command::Refused;
 use crate::transition;
+
+const MODIFY: &str = "modify";
+
+/// The right to have the kernel change a queue pair.
+type Changing<'a> = MutexGuard<'a, ()>;
 
 /// What a queue pair holds.
 #[doc(alias = "ibv_qp_cap")]
@@ -97,8 +102,9 @@ pub(super) struct Inner {
     /// queue pair on to ERR; and on iWARP the kernel moves it to RTS, and to ERR when the peer ends
     /// the connection.
     state: AtomicU8,
-    /// Held by who changes the state or takes leftovers. No thread that has it waits for a ring: who
-    /// has that may be waiting for the completions which the change brings.
+    /// Held by who has the kernel change the queue pair, and by who takes leftovers. No thread that
+    /// has it waits for a ring: who has that may be waiting for this, or for the completions which
+    /// the change brings.
     changing: Mutex<()>,
     pub(super) send: Exclusive<SendRing>,
     pub(super) receive: Exclusive<ReceiveRing>,
@@ -249,6 +255,12 @@ impl QueuePair {
     /// missing or out of range.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
+        // First: a lock that another thread held while the process forked stays locked in the child.
+        self.context().check_process(MODIFY, || self.subject())?;
+        self.change(&self.changing(), attributes)
+    }
+
+    fn change(&self, _: &Changing<'_>, attributes: &ib_uverbs_qp_attr) -> Result<()> {
         let state = QpState(byte(attributes.qp_state));
         let mask = ib_qp_attr_mask::from_bits_retain(attributes.qp_attr_mask & PLAIN_ATTRIBUTES);
         let request = ib_uverbs_modify_qp {
@@ -280,17 +292,10 @@ impl QueuePair {
             reserved: [0; 2],
         };
         let moves = mask.contains(ib_qp_attr_mask::IB_QP_STATE);
-        let what = || match moves {
-            true => format!("{} to {state}", self.subject()),
-            false => self.subject(),
-        };
-        // A lock that another thread held while the process forked stays locked in the child.
-        self.context().check_process("modify", what)?;
         let modified = match (moves, state) {
             (false, _) => self.context().file().command(request),
             (true, QpState::IB_QPS_ERR) => self.fail(request),
             (true, _) => {
-                let _changing = unpoisoned(self.inner.changing.lock());
                 let modified = self.context().file().command(request);
                 if modified.is_ok() && !self.has_ended() {
                     self.set_state(state);
@@ -298,12 +303,17 @@ impl QueuePair {
                 modified
             }
         };
-        modified.map_err(|refused| self.context().refused("modify", &what(), refused))
+        modified.map_err(|refused| {
+            let what = match moves {
+                true => format!("{} to {state}", self.subject()),
+                false => self.subject(),
+            };
+            self.context().refused(MODIFY, &what, refused)
+        })
     }
 
     /// Changes the state to ERR, so that what is posted completes.
     fn fail(&self, request: ib_uverbs_modify_qp) -> Result<(), Refused> {
-        let _changing = unpoisoned(self.inner.changing.lock());
         let before = self.state();
         // Before the kernel flushes: of a request that another thread stores meanwhile, either the
         // kernel sees it or that thread sees the state. In RESET nothing is posted, and the kernel
@@ -335,14 +345,15 @@ impl QueuePair {
 
     #[cold]
     fn settle_in_error(&self) -> Result<()> {
+        let changing = self.changing();
+        // Who has announced ERR may have been refused it, or another thread has gone on from there.
+        if self.state() != QpState::IB_QPS_ERR {
+            return Ok(());
+        }
         if self.inner.send_leftovers.is_none() {
-            return self.modify(&transition::state_only(QpState::IB_QPS_ERR));
+            return self.change(&changing, &transition::state_only(QpState::IB_QPS_ERR));
         }
-        let _changing = unpoisoned(self.inner.changing.lock());
-        // Who has announced ERR may have been refused it.
-        if self.state() == QpState::IB_QPS_ERR {
-            self.complete_leftovers();
-        }
+        self.complete_leftovers();
         Ok(())
     }
 
@@ -396,6 +407,16 @@ impl QueuePair {
             destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
         inner.reporter.wait(response.events_reported);
         Ok(())
+    }
+
+    fn changing(&self) -> Changing<'_> {
+        unpoisoned(self.inner.changing.lock())
+    }
+
+    #[inline]
+    pub(super) fn doorbell(&self) -> Doorbell<'_> {
+        let Inner { object, changing, .. } = &*self.inner;
+        Doorbell { context: self.context(), handle: object.handle(), changing }
     }
 
     pub(super) fn context(&self) -> &Context {

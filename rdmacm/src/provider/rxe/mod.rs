@@ -26,7 +26,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use self::queue::Queue;
 use super::PostError;
-use super::kernel::{discard_cq, discard_qp, discard_srq, doorbell};
+use super::kernel::{Doorbell, discard_cq, discard_qp, discard_srq};
 use super::request::{count, inline, total};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
@@ -213,9 +213,9 @@ impl SendRing {
 
     /// Rings for what was stored: POST_SEND without requests.
     #[inline]
-    pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+    pub(super) fn ring(&mut self, doorbell: Doorbell<'_>) -> Result<(), PostError> {
         if self.owes_doorbell {
-            doorbell(context, handle).map_err(PostError::Refused)?;
+            doorbell.ring().map_err(PostError::Refused)?;
             self.owes_doorbell = false;
         }
         Ok(())

@@ -36,9 +36,10 @@ use zerocopy::IntoBytes;
 use self::queue::Ring;
 pub(crate) use self::queue::{Arming, Leftovers};
 use super::PostError;
-use super::kernel::{discard_cq, discard_qp, discard_srq, doorbell};
+use super::kernel::{Doorbell, discard_cq, discard_qp, discard_srq};
 use super::request::{count, inline, total};
 use crate::error::Result;
+use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{
@@ -220,6 +221,18 @@ pub(crate) struct SendRing {
     stored: u32,
 }
 
+/// Rings. While the kernel changes anything about the queue pair it turns doorbells away, and says the
+/// same as where there is no connection: what it says counts when no change is under way.
+fn ring(doorbell: Doorbell<'_>) -> Result<(), Refused> {
+    match doorbell.ring() {
+        Err(Refused::Os(Errno::ENOTCONN)) => {
+            let _unchanged = unpoisoned(doorbell.changing.lock());
+            doorbell.ring()
+        }
+        rung => rung,
+    }
+}
+
 /// Where inline bytes stand in an element.
 const INLINE: usize = mem::offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
 const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
@@ -233,8 +246,7 @@ impl SendRing {
     #[inline]
     pub(super) unsafe fn store(
         &mut self,
-        context: &Context,
-        handle: u32,
+        doorbell: Doorbell<'_>,
         state: QpState,
         request: &SendRequest<'_>,
     ) -> Result<(), PostError> {
@@ -243,7 +255,7 @@ impl SendRing {
         if !self.connected && state != QpState::IB_QPS_ERR {
             // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
             // none, a doorbell does nothing.
-            match doorbell(context, handle) {
+            match ring(doorbell) {
                 Ok(()) => self.connected = true,
                 Err(Refused::Os(Errno::ENOTCONN)) => {
                     let reason = "the queue pair is not connected, and sends need IB_QPS_RTS";
@@ -264,12 +276,12 @@ impl SendRing {
 
     /// Rings for what was stored where the kernel may be asleep: POST_SEND without requests.
     #[inline]
-    pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+    pub(super) fn ring(&mut self, doorbell: Doorbell<'_>) -> Result<(), PostError> {
         let stored = mem::take(&mut self.stored);
         if !self.owes_doorbell {
             return Ok(());
         }
-        let rung = doorbell(context, handle);
+        let rung = ring(doorbell);
         self.owes_doorbell = rung.is_err();
         match rung {
             Ok(()) => Ok(()),

@@ -1,0 +1,99 @@
+//! Changing a queue pair: what others post to it meanwhile, and what the state of it is afterwards.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::verbs::{Completion, QpState, QueuePair, SendFlags, SendOperation};
+use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
+use zerocopy::FromZeros;
+
+use crate::bed::{Ending, assert_invalid, channel, listen, resolve, rxe};
+use crate::io::{Io, Shape};
+use crate::siw::{connected, flushed};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// Takes `qp` to `state`, for which no other attribute is needed.
+pub(crate) fn bring(qp: &QueuePair, state: QpState) {
+    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
+    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
+    attributes.qp_state = u32::from(state.0);
+    qp.modify(&attributes).expect("modify");
+}
+
+/// siw turns away the doorbell of a post while it changes anything about the queue pair.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn no_post_is_lost_beside_a_change_of_rights_on_siw() {
+    let connection = connected(Shape::default());
+    let (client, server) = (&connection.client.io, &connection.server.io);
+    let mut rights = ib_uverbs_qp_attr::new_zeroed();
+    rights.qp_attr_mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS.bits();
+    rights.qp_access_flags = 7;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let ending = Ending(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                client.qp().modify(&rights).expect("modify");
+            }
+        });
+        for wr_id in 0..600 {
+            client.post(wr_id, server.written_at(0), 0..64, SIGNALED).expect("post");
+            let mut done = [Completion::default()];
+            let found = client.cq().wait_timeout(&mut done, Duration::from_secs(10));
+            assert_eq!(found.expect("wait"), 1, "request {wr_id} is not seen");
+            assert_eq!(done[0].wr_id(), wr_id);
+        }
+        drop(ending);
+    });
+    connection.close();
+}
+
+/// rxe is told of a receive that is posted in ERR.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_late_receive_does_not_bring_err_back() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, rxe(0));
+    let id = resolve(&channel, address);
+    let io = Io::with(&id, Shape::default(), QueuePair::new);
+    let init = id.init_qp_attr(QpState::IB_QPS_INIT).expect("attributes");
+    let state = || io.qp().query().expect("query").qp_state;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let ending = Ending(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                if let Err(error) = io.receive(1, 0..8) {
+                    // It is in RESET, or the queue is full.
+                    assert_invalid(&error, &["post a receive"]);
+                }
+                while io.polled().is_some() {}
+            }
+        });
+        for _ in 0..300 {
+            io.qp().modify(&init).expect("modify");
+            assert_eq!(state(), QpState::IB_QPS_INIT);
+            bring(io.qp(), QpState::IB_QPS_ERR);
+            bring(io.qp(), QpState::IB_QPS_RESET);
+        }
+        drop(ending);
+    });
+}
+
+/// siw takes a step out of ERR, and stays there.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn err_is_the_end_on_siw() {
+    let connection = connected(Shape::default());
+    let io = &connection.client.io;
+    bring(io.qp(), QpState::IB_QPS_ERR);
+    bring(io.qp(), QpState::IB_QPS_INIT);
+    io.receive(1, 0..8).expect("post a receive");
+    io.post(2, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+    for wr_id in 1..=2 {
+        assert_eq!(flushed(io.polled().expect("it comes back")), wr_id);
+    }
+}

@@ -8,8 +8,15 @@ use crate::lock::unpoisoned;
 /// What one thread has at a time, while the others wait for it or until a deadline.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    taken: Mutex<bool>,
+    state: Mutex<State>,
     free: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: bool,
+    /// How many threads wait. Waking nobody would cost a system call.
+    waiting: usize,
 }
 
 /// A thread's turn, until it is dropped.
@@ -21,32 +28,35 @@ pub(super) struct Taken<'a> {
 impl Turn {
     /// Waits for this thread's turn; `None` if it did not come until `deadline`.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_>> {
-        let mut taken = self.lock();
-        while *taken {
-            let Some(deadline) = deadline else {
-                taken = unpoisoned(self.free.wait(taken));
-                continue;
-            };
-            let rest = deadline.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
+        let mut state = self.lock();
+        while state.taken {
+            let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if rest.is_some_and(|rest| rest.is_zero()) {
                 return None;
             }
-            let waited = self.free.wait_timeout(taken, rest);
-            taken = unpoisoned(waited).0;
+            state.waiting += 1;
+            state = match rest {
+                None => unpoisoned(self.free.wait(state)),
+                Some(rest) => unpoisoned(self.free.wait_timeout(state, rest)).0,
+            };
+            state.waiting -= 1;
         }
-        *taken = true;
+        state.taken = true;
         Some(Taken { turn: self })
     }
 
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        unpoisoned(self.taken.lock())
+    fn lock(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.turn.lock() = false;
-        self.turn.free.notify_one();
+        let mut state = self.turn.lock();
+        state.taken = false;
+        if state.waiting > 0 {
+            self.turn.free.notify_one();
+        }
     }
 }
 

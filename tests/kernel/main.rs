@@ -1,6 +1,7 @@
 //! What a real kernel must do with what the library sends: run by `cargo xtask test` in the test bed.
 
 mod address;
+mod async_event;
 mod backlog;
 mod bed;
 mod channel;

@@ -31,7 +31,7 @@ fn wrong_process<T>(result: Result<T, Error>, how: WrongProcess) {
 }
 
 #[track_caller]
-fn forked<T>(result: Result<T, Error>) {
+pub(crate) fn forked<T>(result: Result<T, Error>) {
     wrong_process(result, WrongProcess::Forked);
 }
 

@@ -16,7 +16,7 @@ use crate::netdev::{ip, run, wait_until_active, wait_until_usable};
 pub(crate) struct Own {
     kind: link::LinkKind,
     pub(crate) name: &'static str,
-    netdev: &'static str,
+    pub(crate) netdev: &'static str,
     pub(crate) address: SocketAddr,
 }
 

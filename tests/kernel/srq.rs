@@ -11,7 +11,9 @@ use rdmacm::verbs::{
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{Side, assert_invalid, channel, device, id, listen, request, resolve, rxe, siw};
+use crate::child::in_child;
 use crate::io::Shape;
+use crate::process::forked;
 use crate::shared::{Pair, Servers, Shared, receive_nothing, receive_too_much};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -425,4 +427,37 @@ fn a_queue_pair_that_shares_has_no_receive_queue_on_rxe() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_queue_pair_that_shares_has_no_receive_queue_on_siw() {
     a_queue_pair_that_shares_has_no_receive_queue(siw(0));
+}
+
+/// In a forked child nothing reaches the kernel or the ring, which the child shares.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_childs_calls_are_refused() {
+    let servers = Servers::new(rxe(0), 1, 4, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    let srq = shared.queue();
+    shared.receive(1, place(1)).expect("post a receive");
+    let mut doomed = Some(srq.clone());
+    let attributes = SharedReceiveQueueAttributes::default();
+    let made = SharedReceiveQueue::new(srq.pd(), attributes).expect("shared receive queue");
+    let mut made = Some(made);
+    in_child(|| {
+        forked(shared.receive(2, place(2)));
+        forked(srq.set_limit(1));
+        forked(srq.resize(8));
+        forked(srq.query());
+        forked(SharedReceiveQueue::new(srq.pd(), attributes));
+        forked(pairs[0].server.id.create_srq(None, attributes));
+        forked(made.take().expect("there is one").destroy().map_err(Error::from));
+        drop(doomed.take());
+    });
+    made.expect("still here").destroy().expect("destroy");
+    assert_eq!(srq.query().expect("query"), srq.attributes());
+    shared.receive(3, place(3)).expect("post a receive");
+    for wr_id in [1, 3] {
+        send(&pairs[0].client, wr_id);
+        assert_eq!(shared.done().wr_id(), wr_id);
+        pairs[0].client.io.done(wr_id);
+    }
+    servers.close();
 }

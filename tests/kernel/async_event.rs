@@ -1,0 +1,459 @@
+//! Asynchronous events: which ones the kernels raise, and who hears of them.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::cm::ConnParam;
+use rdmacm::verbs::{
+    AsyncElement, AsyncEvent, AsyncEventChannel, AsyncEventType, Context, QpState, QueuePair,
+    SendFlags, SendOperation,
+};
+use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
+use rdmacm::{Error, ErrorKind, Token};
+use zerocopy::FromZeros;
+
+use crate::bed::{Connection, LONG, announce, asleep, objects, promised, rxe, siw};
+use crate::child::in_child;
+use crate::io::Shape;
+use crate::kt::Kt;
+use crate::netdev::ip;
+use crate::process::forked;
+use crate::removal::Own;
+use crate::shared::{Pair, Servers};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// The events of the context that a queue pair is made in.
+fn events(qp: &QueuePair) -> AsyncEventChannel {
+    qp.pd().context().async_events()
+}
+
+/// Reads on until an event of that type comes about `element`. Others may come before: of ports, and of what led to it.
+#[track_caller]
+fn expect(
+    events: &AsyncEventChannel,
+    event_type: AsyncEventType,
+    element: AsyncElement,
+) -> AsyncEvent {
+    loop {
+        let event = events.get_event_timeout(LONG).expect("read");
+        let event = event.unwrap_or_else(|| panic!("no {event_type} came"));
+        if event.event_type() == event_type {
+            assert_eq!(event.element(), element);
+            return event;
+        }
+    }
+}
+
+/// That no event is there about any object.
+#[track_caller]
+fn expect_none(events: &AsyncEventChannel) {
+    while let Some(event) = events.get_event_timeout(Duration::ZERO).expect("read") {
+        assert_eq!(event.token(), None, "{event:?}");
+    }
+}
+
+/// Sends a message that one of the shared receives takes.
+fn take(servers: &Servers) {
+    let Pair { client, .. } = &servers.pairs[0];
+    client.io.post_inline(1, SendOperation::Send, b"message", SIGNALED).expect("post a send");
+    servers.shared.done();
+    client.io.done(1);
+}
+
+fn a_limit_is_told_once(address: SocketAddr) {
+    let servers = Servers::new(address, 1, 16, &ConnParam::default());
+    let srq = servers.shared.queue();
+    let events = srq.pd().context().async_events();
+    let limit = AsyncEventType::IB_EVENT_SRQ_LIMIT_REACHED;
+    let about = AsyncElement::SharedReceiveQueue(srq.token());
+    let post = |count| {
+        (0..count).for_each(|wr_id| servers.shared.receive(wr_id, 0..8).expect("post a receive"));
+    };
+    post(8);
+    srq.set_limit(6).expect("arm");
+    // Six are left.
+    (0..2).for_each(|_| take(&servers));
+    expect_none(&events);
+    take(&servers);
+    assert_eq!(expect(&events, limit, about).token(), Some(srq.token()));
+    // Not again, however few are left.
+    (0..3).for_each(|_| take(&servers));
+    post(8);
+    (0..8).for_each(|_| take(&servers));
+    expect_none(&events);
+    // Two are left, and the kernel looks when the next message comes.
+    srq.set_limit(6).expect("arm");
+    expect_none(&events);
+    take(&servers);
+    expect(&events, limit, about);
+    // Armed, and disarmed.
+    srq.set_limit(6).expect("arm");
+    srq.set_limit(0).expect("disarm");
+    take(&servers);
+    expect_none(&events);
+    servers.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_limit_is_told_once_on_rxe() {
+    a_limit_is_told_once(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_limit_is_told_once_on_siw() {
+    a_limit_is_told_once(siw(0));
+}
+
+/// Lets a completion queue with room for one overflow; the connection, whose server's it is.
+fn overflowed(address: SocketAddr) -> Connection {
+    let shape = Shape { completions: 1, ..Shape::default() };
+    let connection = Connection::to(address, shape, &ConnParam::default());
+    let Connection { client, server, .. } = &connection;
+    assert_eq!(server.io.cq().capacity(), 1);
+    server.io.receive_into(1, &[]).expect("post a receive");
+    server.io.receive_into(2, &[]).expect("post a receive");
+    client.io.post_parts(3, SendOperation::Send, &[], SIGNALED).expect("post a send");
+    client.io.done(3);
+    client.io.post_parts(4, SendOperation::Send, &[], SIGNALED).expect("post a send");
+    connection
+}
+
+fn an_overflow_is_told(address: SocketAddr) {
+    let connection = overflowed(address);
+    let io = &connection.server.io;
+    let about = AsyncElement::CompletionQueue(io.cq().token());
+    expect(&events(io.qp()), AsyncEventType::IB_EVENT_CQ_ERR, about);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_overflow_is_told_on_rxe() {
+    an_overflow_is_told(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_overflow_is_told_on_siw() {
+    an_overflow_is_told(siw(0));
+}
+
+/// Takes a queue pair to a state that needs no other attribute.
+fn go(qp: &QueuePair, state: QpState) {
+    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
+    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
+    attributes.qp_state = u32::from(state.0);
+    qp.modify(&attributes).expect("modify");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_drained_send_queue_is_told() {
+    let connection = Connection::new(Shape::default());
+    let qp = connection.client.io.qp();
+    expect_none(&events(qp));
+    go(qp, QpState::IB_QPS_SQD);
+    let about = AsyncElement::QueuePair(qp.token());
+    expect(&events(qp), AsyncEventType::IB_EVENT_SQ_DRAINED, about);
+}
+
+/// rxe of Linux 6.1 says nothing.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn that_a_queue_pair_takes_no_more_is_told() {
+    let servers = Servers::new(rxe(0), 2, 4, &ConnParam::default());
+    let qp = servers.pairs[1].server.io.qp();
+    let events = events(qp);
+    go(qp, QpState::IB_QPS_ERR);
+    if promised("RDMACM_TEST_KERNEL") == "6.1" {
+        expect_none(&events);
+        return;
+    }
+    let about = AsyncElement::QueuePair(qp.token());
+    expect(&events, AsyncEventType::IB_EVENT_QP_LAST_WQE_REACHED, about);
+}
+
+/// What makes siw end a connection, and the event that its server's queue pair gets.
+fn ended_on_siw(event_type: AsyncEventType, end: impl FnOnce(&Connection)) {
+    let connection = Connection::to(siw(0), Shape::default(), &ConnParam::default());
+    end(&connection);
+    let qp = connection.server.io.qp();
+    expect(&events(qp), event_type, AsyncElement::QueuePair(qp.token()));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_that_is_too_long_is_fatal_on_siw() {
+    ended_on_siw(AsyncEventType::IB_EVENT_QP_FATAL, |connection| {
+        let Connection { client, server, .. } = connection;
+        server.io.receive(1, 0..4).expect("post a receive");
+        client.io.post(2, SendOperation::Send, 0..100, SIGNALED).expect("post a send");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_write_beyond_the_memory_is_an_access_error_on_siw() {
+    ended_on_siw(AsyncEventType::IB_EVENT_QP_ACCESS_ERR, |connection| {
+        let Connection { client, server, .. } = connection;
+        let beyond = server.io.written_at(4096 - 50);
+        client.io.post(1, beyond, 0..100, SIGNALED).expect("post a write");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_read_beyond_the_memory_is_a_request_error_on_siw() {
+    ended_on_siw(AsyncEventType::IB_EVENT_QP_REQ_ERR, |connection| {
+        let Connection { client, server, .. } = connection;
+        let beyond = server.io.read_at(4096 - 50);
+        client.io.post(1, beyond, 0..100, SIGNALED).expect("post a read");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sends_that_are_flushed_are_told_on_siw() {
+    // More than the socket's buffers take, so that some are in the ring still.
+    const LENGTH: usize = 3 << 20;
+    let shape = Shape { memory: LENGTH, ..Shape::default() };
+    let connection = Connection::to(siw(0), shape, &ConnParam::default());
+    let Connection { client, server, .. } = &connection;
+    let there = server.io.written_at(0);
+    for wr_id in 0..4 {
+        client.io.post(wr_id, there, 0..LENGTH, SIGNALED).expect("post a write");
+    }
+    let qp = client.io.qp();
+    go(qp, QpState::IB_QPS_ERR);
+    let about = AsyncElement::QueuePair(qp.token());
+    expect(&events(qp), AsyncEventType::IB_EVENT_SQ_DRAINED, about);
+}
+
+/// Does something to the network device, and waits for what the context hears of it.
+#[track_caller]
+fn change(context: &Context, arguments: &[&str], event_type: AsyncEventType) {
+    ip(arguments);
+    let event = expect(&context.async_events(), event_type, AsyncElement::Port(1));
+    assert_eq!(event.token(), None);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_port_of_rxe_tells_of_its_network_device() {
+    let own = Own::rxe();
+    let context = Context::open(&crate::bed::device(own.name)).expect("open");
+    let netdev = own.netdev;
+    change(&context, &["link", "set", netdev, "down"], AsyncEventType::IB_EVENT_PORT_ERR);
+    change(&context, &["link", "set", netdev, "up"], AsyncEventType::IB_EVENT_PORT_ACTIVE);
+    let address = ["address", "add", "10.6.1.1/24", "dev", netdev];
+    change(&context, &address, AsyncEventType::IB_EVENT_GID_CHANGE);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_port_of_siw_tells_of_its_network_device() {
+    let own = Own::siw();
+    let context = Context::open(&crate::bed::device(own.name)).expect("open");
+    let netdev = own.netdev;
+    change(&context, &["link", "set", netdev, "down"], AsyncEventType::IB_EVENT_PORT_ERR);
+    change(&context, &["link", "set", netdev, "up"], AsyncEventType::IB_EVENT_PORT_ACTIVE);
+    let address = ["link", "set", netdev, "address", "02:00:00:00:07:01"];
+    change(&context, &address, AsyncEventType::IB_EVENT_LID_CHANGE);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_event_of_ports_and_devices() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let events = context.async_events();
+    use AsyncEventType as T;
+    for port_event in [
+        T::IB_EVENT_PORT_ACTIVE,
+        T::IB_EVENT_PORT_ERR,
+        T::IB_EVENT_LID_CHANGE,
+        T::IB_EVENT_PKEY_CHANGE,
+        T::IB_EVENT_SM_CHANGE,
+        T::IB_EVENT_CLIENT_REREGISTER,
+        T::IB_EVENT_GID_CHANGE,
+    ] {
+        kt.raise(port_event, 1);
+        // The last one is for the kernel's own cache, which tells of what it finds changed.
+        if port_event != T::IB_EVENT_GID_CHANGE {
+            expect(&events, port_event, AsyncElement::Port(1));
+        }
+    }
+    kt.raise(T::IB_EVENT_DEVICE_FATAL, 1);
+    expect(&events, T::IB_EVENT_DEVICE_FATAL, AsyncElement::Device);
+    // Of a kernel that is yet to come.
+    kt.raise(AsyncEventType(77), 5);
+    expect(&events, AsyncEventType(77), AsyncElement::Unknown(5));
+}
+
+/// That `destroy` refuses to wait for the thread's own event, and waits for that of another thread.
+fn waits<T: Send>(
+    object: T,
+    kind: &str,
+    destroy: fn(T) -> Result<(), rdmacm::DestroyError<T>>,
+    event: AsyncEvent,
+) {
+    let (object, error) = destroy(object).expect_err("it would wait for itself").into_parts();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    let count = || objects().count(kind).unwrap_or(0);
+    let before = count();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| destroy(object).map_err(Error::from));
+        // The kernel has destroyed it; 6.1 does not count shared receive queues.
+        while before > 0 && count() == before {
+            thread::yield_now();
+        }
+        for _ in 0..20 {
+            objects();
+            assert!(!waiter.is_finished(), "it did not wait for the event");
+        }
+        drop(event);
+        waiter.join().expect("the waiter lives").expect("destroy");
+    });
+}
+
+/// An event about something that is destroyed by `waits`, without anybody else who has it.
+fn event_of(events: &AsyncEventChannel, token: Token) -> AsyncEvent {
+    loop {
+        let event = events.get_event_timeout(LONG).expect("read").expect("an event");
+        if event.token() == Some(token) {
+            return event;
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroying_a_shared_receive_queue_waits_for_its_events() {
+    let servers = Servers::new(rxe(0), 1, 4, &ConnParam::default());
+    let srq = servers.shared.queue().clone();
+    let events = srq.pd().context().async_events();
+    servers.shared.receive(1, 0..8).expect("post a receive");
+    srq.set_limit(1).expect("arm");
+    take(&servers);
+    let event = event_of(&events, srq.token());
+    // Nobody else has it then, but the memory that is left behind.
+    drop(servers);
+    waits(srq, "srq", rdmacm::verbs::SharedReceiveQueue::destroy, event);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroying_a_queue_pair_waits_for_its_events() {
+    let connection = Connection::new(Shape::default());
+    let qp = connection.client.io.qp().clone();
+    let events = events(&qp);
+    go(&qp, QpState::IB_QPS_SQD);
+    let event = event_of(&events, qp.token());
+    drop(connection);
+    waits(qp, "qp", QueuePair::destroy, event);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn destroying_a_completion_queue_waits_for_its_events() {
+    let connection = overflowed(rxe(0));
+    let cq = connection.server.io.cq().clone();
+    let events = events(connection.server.io.qp());
+    let event = event_of(&events, cq.token());
+    drop(connection);
+    waits(cq, "cq", rdmacm::verbs::CompletionQueue::destroy, event);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn events_of_what_is_destroyed_are_nobodys() {
+    let connection = Connection::new(Shape::default());
+    let io = &connection.client.io;
+    let (events, token) = (events(io.qp()), io.qp().token());
+    go(io.qp(), QpState::IB_QPS_SQD);
+    // Readable, as long as the queue pair lives.
+    let mut descriptor = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut descriptor, PollTimeout::from(60_000_u16)).expect("poll"), 1);
+    drop(connection);
+    while let Some(event) = events.get_event_timeout(Duration::ZERO).expect("read") {
+        assert_ne!(event.token(), Some(token), "{event:?}");
+    }
+    // Dropped while its event is out: who has the event does not mind, nor does the next object.
+    let connection = Connection::new(Shape::default());
+    let io = &connection.client.io;
+    go(io.qp(), QpState::IB_QPS_SQD);
+    let event = event_of(&events, io.qp().token());
+    drop(connection);
+    let connection = Connection::new(Shape::default());
+    assert_ne!(Some(connection.client.io.qp().token()), event.token());
+    connection.close();
+    drop(event);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn reading_waits_or_does_not() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let events = context.async_events();
+    let raise = || kt.raise(AsyncEventType::IB_EVENT_SM_CHANGE, 1);
+    let is_raised = |event: &AsyncEvent| event.event_type() == AsyncEventType::IB_EVENT_SM_CHANGE;
+    events.set_nonblocking(true).expect("make it non-blocking");
+    let error = events.get_event().expect_err("nothing is there");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    assert_eq!(error.errno(), libc::EAGAIN);
+    events.set_nonblocking(false).expect("make it blocking");
+    assert!(events.get_event_timeout(Duration::from_millis(5)).expect("read").is_none());
+    // With and without a deadline somebody sleeps, and each gets one.
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let timed = {
+            let (says, events) = (says.clone(), events.clone());
+            scope.spawn(move || {
+                announce(&says);
+                events.get_event_timeout(LONG).expect("read").is_some_and(|event| is_raised(&event))
+            })
+        };
+        let untimed = scope.spawn(|| {
+            announce(&says);
+            is_raised(&context.async_events().get_event().expect("read"))
+        });
+        (0..2).for_each(|_| asleep(hears.recv().expect("the thread says who it is")));
+        (0..2).for_each(|_| raise());
+        assert!(timed.join().expect("it lives") && untimed.join().expect("it lives"));
+    });
+    // The kernel keeps what nobody reads.
+    (0..5).for_each(|_| raise());
+    (0..5).for_each(|_| assert!(is_raised(&events.get_event().expect("read"))));
+    assert!(events.get_event_timeout(Duration::ZERO).expect("read").is_none());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_has_no_events() {
+    let connection = Connection::new(Shape::default());
+    let qp = connection.client.io.qp();
+    let events = events(qp);
+    go(qp, QpState::IB_QPS_SQD);
+    let mut event = Some(event_of(&events, qp.token()));
+    go(qp, QpState::IB_QPS_RTS);
+    go(qp, QpState::IB_QPS_SQD);
+    in_child(|| {
+        forked(events.get_event());
+        forked(events.get_event_timeout(Duration::ZERO));
+        forked(events.set_nonblocking(true));
+        // Acknowledges nothing.
+        drop(event.take());
+    });
+    let (second, event) = (event_of(&events, qp.token()), event.expect("still here"));
+    drop(second);
+    let qp = qp.clone();
+    drop(connection);
+    waits(qp, "qp", QueuePair::destroy, event);
+}

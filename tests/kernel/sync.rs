@@ -16,12 +16,13 @@ use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, SendFlags,
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{
-    LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen, objects, request,
-    resolve, rxe, rxe_v6, siw,
+    Connection, LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen,
+    objects, request, resolve, rxe, rxe_v6, siw,
 };
 use crate::channel::readable;
 use crate::child::let_sigusr1_interrupt;
 use crate::io::Shape;
+use crate::netdev::ip;
 
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -189,6 +190,32 @@ fn a_deadline_ends_the_wait_and_not_the_operation() {
     client.id.set_timeout(Some(Duration::ZERO));
     assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
     client.id.destroy().expect("destroy");
+}
+
+/// The kernel says so of a connection on RoCE when the hardware address of the neighbour changes.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_that_is_called_unreachable_stands_until_it_is_ended() {
+    for is_read in [true, false] {
+        let connection = Connection::new(Shape::default());
+        let Connection { client, server, client_channel, server_channel } = &connection;
+        let neighbour = "10.0.0.1";
+        ip(&["neigh", "replace", neighbour, "lladdr", "02:00:00:00:00:99", "dev", "v0"]);
+        assert!(readable(client_channel, PollTimeout::from(10_000_u16)));
+        if is_read {
+            let event = client_channel.get_event().expect("an event");
+            assert_eq!(event.event_type(), EventType::Unreachable);
+        }
+        ip(&["neigh", "del", neighbour, "dev", "v0"]);
+        client.id.migrate_to_sync().expect("make it synchronous");
+        client.id.set_timeout(Some(Duration::ZERO));
+        assert!(timed_out(&client.id.disconnect().expect_err("the peer has not answered")));
+        server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+        server.id.disconnect().expect("disconnect");
+        client.id.set_timeout(Some(LONG));
+        client.id.finish().expect("the peer has answered");
+        assert_eq!(last(&client.id), EventType::Disconnected);
+    }
 }
 
 #[test]

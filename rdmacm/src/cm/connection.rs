@@ -323,8 +323,10 @@ impl Inner {
         let seen = (raw.event_type(), raw.status());
         match raw.event_type() {
             EventType::Established => self.state().established = true,
+            // On RoCE it also comes where a connection stands, and does no harm to that: the hardware
+            // address of the neighbour has changed.
+            EventType::Unreachable => self.follow_connection(),
             EventType::ConnectError
-            | EventType::Unreachable
             | EventType::Rejected
             | EventType::Disconnected
             | EventType::DeviceRemoval

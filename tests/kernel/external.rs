@@ -1,5 +1,7 @@
 //! Queue pairs that the program looks after itself.
 
+use std::time::Duration;
+
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, RejectReason};
 use rdmacm::verbs::{QpState, QueuePair, SendFlags, SendOperation};
@@ -105,6 +107,31 @@ impl Asked {
         listener.destroy().expect("destroy");
         (Self { client, from, server, ours, theirs }, asked)
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn confirming_once_more_is_refused_and_does_no_harm() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, rxe(0));
+    let client = resolve(&ours, address);
+    let from = external(&client);
+    go(&client, &from, &[QpState::IB_QPS_INIT]);
+    client.connect(&named(&from)).expect("connect");
+    let server = request(&theirs);
+    let to = external(&server);
+    go(&server, &to, &CONNECTED);
+    server.accept(&named(&to)).expect("accept");
+    ours.expect_event(EventType::ConnectResponse).expect("an answer");
+    go(&client, &from, &CONNECTED);
+    client.establish().expect("establish");
+    theirs.expect_event(EventType::Established).expect("the server is connected");
+    assert_eq!(client.establish().expect_err("again").errno(), libc::EINVAL);
+    // There is a connection to end, and somebody to wait for.
+    client.migrate_to_sync().expect("make it synchronous");
+    client.set_timeout(Some(Duration::ZERO));
+    let error = client.disconnect().expect_err("the peer has not answered");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
 }
 
 #[test]

@@ -388,10 +388,11 @@ impl Inner {
             reserved: 0,
             ece: NO_ECE,
         };
-        // Before the peer knows: another thread may read at once that it has disconnected.
-        self.state().established = true;
-        let confirmed = self.command("confirm the connection of", || self.to_string(), request);
-        confirmed.inspect_err(|_| self.state().established = false)
+        // Held throughout: another thread may read at once that the peer has disconnected.
+        let mut state = self.state();
+        self.command("confirm the connection of", || self.to_string(), request)?;
+        state.established = true;
+        Ok(())
     }
 
     /// Moves the id's queue pair, if it has one, to ERR. Where that fails there is nothing more to

@@ -80,7 +80,7 @@ impl fmt::Display for Awaited {
 /// | [`connect`](Self::connect) | `Established`; `ConnectResponse` without a queue pair of its own | [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], the status of `ConnectError` |
 /// | [`accept`](Self::accept), not for datagrams | `Established` | as above |
 /// | [`join_multicast`](Self::join_multicast) | `MulticastJoin` | the status of `MulticastError`; the id is in the group until it [leaves](Self::leave_multicast) |
-/// | [`disconnect`](Self::disconnect), where the connection is established | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
+/// | [`disconnect`](Self::disconnect), where the connection is established and its `Established` was read | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
 ///
 /// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, and with EINTR when a
 /// signal interrupts it. Events that no call waits for are dropped when the next call comes across
@@ -404,13 +404,7 @@ mod tests {
         assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);
         assert_eq!(
             endings(T::Disconnected),
-            [
-                T::ConnectError,
-                T::Rejected,
-                T::Disconnected,
-                T::DeviceRemoval,
-                T::TimewaitExit
-            ]
+            [T::ConnectError, T::Rejected, T::Disconnected, T::DeviceRemoval, T::TimewaitExit]
         );
         assert_eq!(endings(T::ConnectRequest), [T::ConnectRequest, T::DeviceRemoval]);
         assert_eq!(

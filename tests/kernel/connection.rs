@@ -1,15 +1,17 @@
 //! What two sides tell each other when they connect, and when they do not.
 
+use std::thread;
 use std::time::Duration;
 
 use rdmacm::cm::{ConnParam, EventData, EventType, RejectReason};
 use rdmacm::verbs::{QpState, SendFlags};
 use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind};
+use rdmacm_tests::wait_until;
 use zerocopy::FromZeros;
 
 use crate::bed::{
-    Connection, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe,
+    Connection, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe, siw,
 };
 use crate::io::Shape;
 
@@ -320,6 +322,27 @@ fn either_side_can_end_it() {
         assert_eq!(state(second), QpState::IB_QPS_ERR);
         let event = hears_first.expect_event(EventType::Disconnected).expect("so does the first");
         assert_eq!(event.token(), first.id.token());
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_attempt_that_is_given_up_still_comes_to_something() {
+    for address in [rxe(0), siw(0)] {
+        let (ours, theirs) = (channel(), channel());
+        let (_listener, address) = listen(&theirs, address);
+        let client = ask(&ours, address, &ConnParam::default());
+        let server = Side::new(request(&theirs), Shape::default());
+        thread::scope(|scope| {
+            // On iWARP it takes until the peer has answered.
+            let given_up = scope.spawn(|| client.id.disconnect());
+            wait_until("the queue pair is in ERR", || state(&client) == QpState::IB_QPS_ERR);
+            // Or it hears in time that nobody is there any more.
+            let _ = server.id.accept(&ConnParam::default());
+            given_up.join().expect("the thread lives").expect("there is nothing to end");
+        });
+        let event = ours.get_event().expect("an event");
+        assert_eq!(event.event_type(), EventType::ConnectError, "{event:?}");
     }
 }
 

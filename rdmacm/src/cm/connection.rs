@@ -259,7 +259,8 @@ impl CmId {
     ///
     /// Where no connection is established the kernel has nothing to end: after `Rejected`, on a request
     /// that was not accepted, once more after `Disconnected`, while connecting. The call has success
-    /// all the same, the queue pair is in ERR, and no event follows.
+    /// all the same, the queue pair is in ERR, and no `Disconnected` follows; what the attempt to
+    /// connect comes to still does (`ConnectError`, `Rejected`, `Unreachable`).
     ///
     /// On iWARP the command takes until the peer answers or the driver gives up (siw about 10 s)
     /// where it has not answered [`connect`](Self::connect) yet.

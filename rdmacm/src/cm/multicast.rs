@@ -264,12 +264,14 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::{ErrorKind::WouldBlock, Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
-    use std::sync::TryLockError;
+    use std::sync::{TryLockError, mpsc};
     use std::thread;
-    use std::time::{Duration, Instant};
+
+    use nix::unistd::gettid;
 
     use super::*;
     use crate::cm::EventChannel;
@@ -292,14 +294,17 @@ mod tests {
         before.set_nonblocking(false).expect("block again");
         kernel.set_nonblocking(true).expect("do not block");
         thread::scope(|scope| {
-            let caller = scope.spawn(call);
-            let deadline = Instant::now() + Duration::from_secs(10);
-            let is_held = || matches!(id.inner.groups.try_lock(), Err(TryLockError::WouldBlock));
-            let mut held = false;
-            while !held && Instant::now() < deadline {
-                held = is_held();
+            let (says, hears) = mpsc::channel();
+            let caller = scope.spawn(move || {
+                says.send(gettid()).expect("the test listens");
+                call()
+            });
+            let thread = hears.recv().expect("the thread says who it is");
+            let stat = || fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+            while !stat().is_ok_and(|stat| stat.contains(") S ")) {
                 thread::yield_now();
             }
+            let held = matches!(id.inner.groups.try_lock(), Err(TryLockError::WouldBlock));
             while !caller.is_finished() {
                 match kernel.read(&mut [0; 4096]) {
                     Err(error) if error.kind() == WouldBlock => thread::yield_now(),

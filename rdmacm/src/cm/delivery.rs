@@ -189,11 +189,17 @@ fn failed(refused: Refused) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::sync::mpsc;
+    use std::thread;
+
     use ucma_abi::rdma_cm_event_type;
     use zerocopy::FromZeros;
 
     use super::*;
+    use crate::cm::channel::ChannelInner;
     use crate::cm::id::tests::{commands, fake_channel};
+    use crate::sys::ucma::UcmaFile;
 
     #[test]
     fn a_request_is_fetched_and_destroyed_though_its_listener_is_gone() {
@@ -209,5 +215,18 @@ mod tests {
         assert!(channel.deliver(&RawEvent::new(request)).is_none());
         drop(channel);
         assert_eq!(commands(commanded), [18, 1, 1], "MIGRATE_ID and DESTROY_ID, DESTROY_ID");
+    }
+
+    #[test]
+    fn a_deadline_holds_over_events_that_are_nobodys() {
+        // There is always something to read, and it is of no id.
+        let endless = File::options().read(true).write(true).open("/dev/zero").expect("open");
+        let channel = EventChannel { inner: ChannelInner::new(UcmaFile::fake(endless.into())) };
+        let (says, hears) = mpsc::channel();
+        thread::spawn(move || {
+            let got = channel.get_event_timeout(Duration::from_millis(1)).expect("no failure");
+            says.send(got.is_none())
+        });
+        assert_eq!(hears.recv_timeout(Duration::from_secs(10)), Ok(true));
     }
 }

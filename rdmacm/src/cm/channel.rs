@@ -134,7 +134,7 @@ impl EventChannel {
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
-    /// wait again.
+    /// wait again. A descriptor that was non-blocking once stays so itself.
     ///
     /// # Errors
     ///

@@ -15,11 +15,11 @@ use crate::lock::unpoisoned;
 /// How reads of one descriptor wait: by themselves, or by poll where some have a deadline.
 ///
 /// A read with a deadline must not wait for what another reader has taken meanwhile, so the first
-/// one makes the descriptor non-blocking.
+/// one makes the descriptor non-blocking, which it stays: others may be about to read.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// The descriptor is in non-blocking mode for the sake of deadlines, and the program wants it
-    /// to block. Locked while the mode changes.
+    /// The descriptor is non-blocking, and the program wants it to block. Locked while either
+    /// changes.
     by_poll: Mutex<bool>,
 }
 
@@ -31,12 +31,10 @@ impl Waiting {
         nonblocking: bool,
     ) -> Result<(), Refused> {
         let mut by_poll = self.by_poll();
-        set_nonblocking(fd, nonblocking).map_err(Refused::Os)?;
-        // Where the program wants it to block it may stay: a reader that has just found nothing in
-        // non-blocking mode must not take the mode for the program's wish.
         if nonblocking {
-            *by_poll = false;
+            make_nonblocking(fd).map_err(Refused::Os)?;
         }
+        *by_poll = !nonblocking && is_nonblocking(fd).map_err(Refused::Os)?;
         Ok(())
     }
 
@@ -80,7 +78,7 @@ impl Waiting {
     fn poll_from_now_on(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut by_poll = self.by_poll();
         if !is_nonblocking(fd)? {
-            set_nonblocking(fd, true)?;
+            make_nonblocking(fd)?;
             *by_poll = true;
         }
         Ok(())
@@ -121,17 +119,97 @@ fn is_nonblocking(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(flags(fd)?.contains(OFlag::O_NONBLOCK))
 }
 
-/// Makes calls on the descriptor return EAGAIN instead of waiting, or wait again.
-fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<(), Errno> {
-    let flags = flags(fd)?;
-    let mut wanted = flags;
-    wanted.set(OFlag::O_NONBLOCK, nonblocking);
-    if wanted != flags {
-        fcntl(fd, FcntlArg::F_SETFL(wanted))?;
-    }
-    Ok(())
+/// Makes calls on the descriptor return EAGAIN instead of waiting.
+fn make_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    fcntl(fd, FcntlArg::F_SETFL(flags(fd)? | OFlag::O_NONBLOCK)).map(drop)
 }
 
 fn flags(fd: BorrowedFd<'_>) -> Result<OFlag, Errno> {
     Ok(OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use nix::unistd::{Pid, gettid};
+
+    fn pipe() -> (OwnedFd, OwnedFd) {
+        nix::unistd::pipe().expect("pipe")
+    }
+
+    fn byte(from: &OwnedFd) -> Result<usize, Refused> {
+        nix::unistd::read(from, &mut [0]).map_err(Refused::Os)
+    }
+
+    /// A deadline that has passed.
+    fn over() -> Option<Instant> {
+        Some(Instant::now())
+    }
+
+    #[test]
+    fn who_has_a_deadline_does_not_wait_for_one_who_has_none() {
+        let (from, to) = pipe();
+        let (fd, waiting) = (from.as_fd(), Waiting::default());
+        let read = || {
+            // As of another thread, just before.
+            waiting.set_nonblocking(fd, false)?;
+            assert!(is_nonblocking(fd).expect("fcntl"), "the read would wait");
+            byte(&from)
+        };
+        assert_eq!(waiting.read_by(fd, over(), read), Ok(None));
+        let (says, hears) = mpsc::channel();
+        thread::scope(|scope| {
+            let says_and_reads = || {
+                says.send(()).expect("the test listens");
+                byte(&from)
+            };
+            let reader = scope.spawn(move || waiting.read(fd, says_and_reads));
+            hears.recv().expect("it finds nothing");
+            nix::unistd::write(&to, &[1]).expect("write");
+            assert_eq!(reader.join().expect("the reader lives"), Ok(1));
+        });
+    }
+
+    /// Waits until a thread of this process sleeps.
+    fn asleep(thread: Pid) {
+        let asleep = || {
+            let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("stat");
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+        };
+        while !asleep() {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_mode_changes_together_with_what_is_known_of_it() {
+        let (from, _to) = pipe();
+        let (fd, waiting) = (from.as_fd(), &Waiting::default());
+        let has_deadline = || waiting.read_by(fd, over(), || byte(&from)).map(drop);
+        let wants_no_waiting = || waiting.set_nonblocking(fd, true);
+        let changes: [&(dyn Fn() -> Result<(), Refused> + Sync); 2] =
+            [&has_deadline, &wants_no_waiting];
+        for change in changes {
+            let held = waiting.by_poll();
+            let (says, hears) = mpsc::channel();
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    says.send(gettid()).expect("the test listens");
+                    change().expect("no failure");
+                });
+                asleep(hears.recv().expect("the thread says who it is"));
+                assert!(!is_nonblocking(fd).expect("fcntl"), "another thread knows it to block");
+                drop(held);
+            });
+            assert!(is_nonblocking(fd).expect("fcntl"));
+            let blocking = flags(fd).expect("fcntl") - OFlag::O_NONBLOCK;
+            fcntl(fd, FcntlArg::F_SETFL(blocking)).expect("fcntl");
+        }
+    }
 }

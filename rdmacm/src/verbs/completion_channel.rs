@@ -107,7 +107,7 @@ impl CompletionChannel {
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
-    /// wait again.
+    /// wait again. A descriptor that was non-blocking once stays so itself.
     ///
     /// # Errors
     ///

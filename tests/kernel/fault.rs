@@ -23,7 +23,7 @@ fn connection() -> Connection {
 
 /// That the next completion is the failure of `wr_id`, and that the queue pair goes to ERR.
 #[track_caller]
-fn failed(side: &Side, wr_id: u64, status: WcStatus) {
+pub(crate) fn failed(side: &Side, wr_id: u64, status: WcStatus) {
     let completion = side.io.next();
     assert_eq!((completion.wr_id(), completion.status()), (wr_id, status));
     assert!(!completion.is_success());

@@ -25,12 +25,17 @@ pub(crate) struct Shape {
     pub(crate) completions: u32,
     pub(crate) memory: usize,
     pub(crate) signal_all: bool,
+    /// What the memory allows.
+    pub(crate) access: AccessFlags,
 }
 
 impl Default for Shape {
     fn default() -> Self {
         let caps = QueuePairCaps { max_inline_data: 64, ..QueuePairCaps::default() };
-        Self { caps, completions: 64, memory: 4096, signal_all: false }
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
+        Self { caps, completions: 64, memory: 4096, signal_all: false, access }
     }
 }
 
@@ -63,10 +68,7 @@ impl Io {
         let Shape { caps, signal_all, .. } = shape;
         let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all };
         let qp = make(&pd, &init).expect("queue pair");
-        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
-            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
-            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
-        let memory = MemoryRegion::alloc(&pd, shape.memory, access).expect("memory region");
+        let memory = MemoryRegion::alloc(&pd, shape.memory, shape.access).expect("memory region");
         let (qp, memory) = (ManuallyDrop::new(qp), ManuallyDrop::new(memory));
         Self { qp, memory, cq, channel }
     }
@@ -146,6 +148,11 @@ impl Io {
         let request = SendRequest { wr_id, operation, payload: Payload::Gather(&payload), flags };
         // SAFETY: as in `receive_into`.
         unsafe { self.qp.post_send(&request) }
+    }
+
+    /// Posts a request that has no payload.
+    pub(crate) fn post_bare(&self, wr_id: u64, operation: SendOperation<'_>) -> Result<()> {
+        self.post_parts(wr_id, operation, &[], SendFlags::SIGNALED)
     }
 
     /// Posts a request that carries its bytes.

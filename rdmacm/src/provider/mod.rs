@@ -53,6 +53,8 @@ pub(crate) enum PostError {
     Full(u32),
     /// The queue cannot hold the request.
     Invalid(Cow<'static, str>),
+    /// The device or its driver does not do it.
+    Unsupported(&'static str),
     /// The library has made so many completions that are not polled that it makes no more.
     Unpolled,
     /// What the kernel shares is out of order.
@@ -80,6 +82,10 @@ impl PostError {
                 (Errno::ENOMEM, reason.into())
             }
             Self::Invalid(reason) => (Errno::EINVAL, reason),
+            Self::Unsupported(what) => {
+                let kind = ErrorKind::Unsupported(what.into());
+                return Error::new(operation, subject, kind);
+            }
             Self::Malformed(what) => return Error::malformed(operation, subject, what),
             Self::Refused(refused) => return context.refused(operation, &subject, refused),
         };
@@ -314,7 +320,7 @@ impl SendRing {
     ) -> Result<(), PostError> {
         match self {
             // SAFETY: the contract is the same.
-            Self::Rxe(ring) => unsafe { ring.store(state, request) },
+            Self::Rxe(ring) => unsafe { ring.store(doorbell, state, request) },
             // SAFETY: as above.
             Self::Siw(ring) => unsafe { ring.store(doorbell, state, request) },
         }

@@ -1,7 +1,7 @@
 //! What the drivers check of a work request before they store it.
 
 use super::PostError;
-use crate::verbs::{SendOperation, SendRequest, Sge};
+use crate::verbs::Sge;
 
 /// The length of all pieces together.
 pub(super) fn total(pieces: &[Sge]) -> Result<u32, PostError> {
@@ -21,11 +21,8 @@ pub(super) fn count(pieces: &[Sge], most: u32) -> Result<u32, PostError> {
     }
 }
 
-/// The number of bytes that `request` carries in itself, if it may and the queue takes as many.
-pub(super) fn inline(bytes: &[u8], request: &SendRequest<'_>, most: u32) -> Result<u32, PostError> {
-    if matches!(request.operation, SendOperation::Read { .. }) {
-        return Err(PostError::Invalid("a read needs registered memory".into()));
-    }
+/// The number of bytes that a request carries in itself, if the queue takes as many.
+pub(super) fn inline(bytes: &[u8], most: u32) -> Result<u32, PostError> {
     match u32::try_from(bytes.len()) {
         Ok(length) if length <= most => Ok(length),
         _ => {

@@ -19,7 +19,8 @@ use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_SRQ,
     IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr,
     ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
-    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, rdma_driver_id,
+    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
+    ib_uverbs_rereg_mr_resp, rdma_driver_id,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -133,6 +134,21 @@ impl UverbsFile {
         // SAFETY: the request gives no memory to the device, and the caller answers for an address
         // in the driver's part.
         unsafe { self.send::<_, _, ()>(request, driver_request, ZERO) }.map(drop)
+    }
+
+    /// Changes registered memory.
+    ///
+    /// # Safety
+    ///
+    /// That of [`MemoryRegion::reregister`](crate::verbs::MemoryRegion::reregister), for what
+    /// `request` changes.
+    pub(crate) unsafe fn reregister_memory(
+        &self,
+        request: ib_uverbs_rereg_mr,
+    ) -> Result<ib_uverbs_rereg_mr_resp, Refused> {
+        // SAFETY: the caller answers for the memory in the request.
+        let changed: Result<(_, ()), _> = unsafe { self.send(request, (), ZERO) };
+        changed.map(|(response, ())| response)
     }
 
     /// Sends a command that is answered with a descriptor.

@@ -60,7 +60,7 @@ impl Completion {
         self.0.opcode
     }
 
-    /// Bytes received, or read; of a datagram, with the [`GRH_LENGTH`](super::GRH_LENGTH) in front
+    /// Bytes received, read, or fetched by an atomic; of a datagram, with the [`GRH_LENGTH`](super::GRH_LENGTH) in front
     /// of it.
     pub fn byte_len(&self) -> u32 {
         self.0.byte_len
@@ -76,9 +76,55 @@ impl Completion {
         self.0.src_qp
     }
 
+    /// Whether it is of a receive.
+    pub fn is_receive(&self) -> bool {
+        self.0.opcode.0 & WcOpcode::IB_WC_RECV.0 != 0
+    }
+
     /// The immediate data that came with the message, if some did.
     pub fn imm_data(&self) -> Option<u32> {
-        self.0.imm_data().map(verbs_abi::Be32::get)
+        // rxe sets the flag with the sender's completion too.
+        self.0.imm_data().filter(|_| self.is_receive()).map(verbs_abi::Be32::get)
+    }
+
+    /// The key of this side that the message took back, if it did: see
+    /// [`SendOperation::SendWithInvalidate`](super::SendOperation::SendWithInvalidate). siw does not
+    /// say it.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        self.0.invalidate_rkey().filter(|_| self.is_receive())
+    }
+
+    /// Whether the first [`GRH_LENGTH`](super::GRH_LENGTH) bytes of a datagram's memory are a
+    /// header. rxe says so of messages on connections too, which have none.
+    #[doc(alias = "IBV_WC_GRH")]
+    pub fn has_grh(&self) -> bool {
+        self.0.wc_flags.contains(ib_wc_flags::IB_WC_GRH)
+    }
+
+    /// The index of the P_Key that a message to a management queue pair had.
+    pub fn pkey_index(&self) -> u16 {
+        self.0.pkey_index
+    }
+
+    /// The LID of a datagram's sender; 0 on RoCE.
+    pub fn slid(&self) -> u16 {
+        self.0.slid
+    }
+
+    /// The service level of a datagram.
+    pub fn sl(&self) -> u8 {
+        self.0.sl
+    }
+
+    /// The low bits of the local LID that a datagram came to.
+    pub fn dlid_path_bits(&self) -> u8 {
+        self.0.dlid_path_bits
+    }
+
+    /// The local port, where the driver says it.
+    pub fn port_num(&self) -> u8 {
+        self.0.port_num
     }
 
     /// The vendor's word on a failure.

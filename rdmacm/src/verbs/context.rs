@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, Command, ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_query_port,
-    ib_uverbs_query_port_resp,
+    AlignedU64, Command, ib_uverbs_device_cap_flags, ib_uverbs_ex_query_device,
+    ib_uverbs_ex_query_device_resp, ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    ib_uverbs_query_port, ib_uverbs_query_port_resp,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -36,6 +37,7 @@ struct Inner {
     provider: Provider,
     completion_vectors: u32,
     depths: OnceLock<Depths>,
+    capabilities: OnceLock<ib_uverbs_device_cap_flags>,
     /// The protection domain that ids share, while it lives.
     shared_pd: Mutex<Weak<PdObject>>,
 }
@@ -94,6 +96,7 @@ impl Context {
             provider,
             completion_vectors,
             depths: OnceLock::new(),
+            capabilities: OnceLock::new(),
             shared_pd: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -179,6 +182,30 @@ impl Context {
     pub fn query_device(&self) -> Result<ib_uverbs_query_device_resp> {
         let request = ib_uverbs_query_device { response: AlignedU64::default() };
         self.command("query", "", request)
+    }
+
+    /// The same with what came later: on-demand paging, flags above the 32nd and more; zero where
+    /// the kernel does not know them.
+    ///
+    /// `IB_USER_VERBS_EX_CMD_QUERY_DEVICE`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn query_device_extended(&self) -> Result<ib_uverbs_ex_query_device_resp> {
+        self.command("query", "", ib_uverbs_ex_query_device::default())
+    }
+
+    /// What the device can do, asked once.
+    pub(crate) fn capabilities(&self) -> Result<ib_uverbs_device_cap_flags, Refused> {
+        if let Some(known) = self.inner.capabilities.get() {
+            return Ok(*known);
+        }
+        let answer = self.inner.file.command(ib_uverbs_ex_query_device::default())?;
+        let capabilities =
+            ib_uverbs_device_cap_flags::from_bits_retain(answer.device_cap_flags_ex.get());
+        Ok(*self.inner.capabilities.get_or_init(|| capabilities))
     }
 
     /// The attributes of port `port`, counted from 1.

@@ -14,13 +14,18 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use verbs_abi::{AlignedU64, ib_uverbs_dereg_mr, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
+use nix::errno::Errno;
+use verbs_abi::{
+    AlignedU64, ib_mr_rereg_flags, ib_uverbs_dereg_mr, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_rereg_mr,
+};
 
 use super::AccessFlags;
 use super::object::Object;
 use super::pd::ProtectionDomain;
 use super::post::Sge;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
 use crate::sys::mapping::Mapping;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
@@ -102,6 +107,71 @@ impl MemoryRegion {
         // SAFETY: the caller's contract is the callee's.
         let registered = unsafe { register(pd, start, length, access) }?;
         Ok(Self::new(pd, registered, start, length, None))
+    }
+
+    /// Changes the region: its protection domain, what it allows, the memory under it.
+    ///
+    /// `IB_USER_VERBS_CMD_REREG_MR`. The keys may be others afterwards. rxe changes the first two, on
+    /// newer kernels than Linux 6.1.
+    ///
+    /// # Safety
+    ///
+    /// - No work request that names the region by a key is outstanding, here or at a peer, and no
+    ///   memory window is bound to it;
+    /// - for memory of the program's, the contract of [`register`](Self::register) with what the
+    ///   region allows from now on; after an error, both with that and with what it allowed before.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where nothing is to change, and for rights that go with each other only;
+    /// [`ErrorKind::Unsupported`] where the driver or its version in the kernel cannot change that
+    /// (siw can change nothing); [`ErrorKind::Invalid`] for a protection domain of another device.
+    /// Others are those of [`register`](Self::register). After any of them but the first two the
+    /// region may be of no use any more, and is to be dropped.
+    #[doc(alias = "ibv_rereg_mr")]
+    pub unsafe fn reregister(&mut self, change: &Reregistration<'_>) -> Result<()> {
+        const OPERATION: &str = "re-register";
+        const WHAT: &str = "a memory region";
+        let context = self.pd.context();
+        if change.pd.is_some_and(|pd| pd.context() != context) {
+            let reason = "the protection domain is of another context";
+            return Err(Error::invalid(OPERATION, WHAT, reason));
+        }
+        let mut flags = ib_mr_rereg_flags::empty();
+        flags.set(ib_mr_rereg_flags::IB_MR_REREG_PD, change.pd.is_some());
+        flags.set(ib_mr_rereg_flags::IB_MR_REREG_ACCESS, change.access.is_some());
+        flags.set(ib_mr_rereg_flags::IB_MR_REREG_TRANS, change.memory.is_some());
+        let (start, length) = change.memory.unwrap_or((self.start, self.length));
+        let [start_address, bytes] = range(start, length);
+        let request = ib_uverbs_rereg_mr {
+            response: AlignedU64::default(),
+            mr_handle: self.object.handle(),
+            flags,
+            start: start_address,
+            length: bytes,
+            hca_va: start_address,
+            pd_handle: change.pd.unwrap_or(&self.pd).handle(),
+            access_flags: change.access.unwrap_or_default(),
+        };
+        // SAFETY: the caller answers for the memory, which a region that owns its own has to itself.
+        let changed = unsafe { context.file().reregister_memory(request) };
+        let keys = changed.map_err(|refused| match refused {
+            Refused::Os(Errno::EOPNOTSUPP) => {
+                let what = format!("this change by the driver of {}", context.device().name());
+                Error::new(OPERATION, WHAT, ErrorKind::Unsupported(what.into()))
+            }
+            refused => context.refused(OPERATION, WHAT, refused),
+        })?;
+        (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
+        if let Some(pd) = change.pd {
+            self.pd = pd.clone();
+        }
+        if change.memory.is_some() {
+            (self.start, self.length) = (start, length);
+            // The kernel has let go of what was there before.
+            *self.memory = None;
+        }
+        Ok(())
     }
 
     fn new(
@@ -269,6 +339,24 @@ impl MemoryRegion {
     }
 }
 
+/// The first address and the length of memory, as the kernel takes them.
+fn range(start: NonNull<u8>, length: usize) -> [AlignedU64; 2] {
+    let address = u64::try_from(start.as_ptr().expose_provenance());
+    let length = u64::try_from(length);
+    [address, length].map(|number| number.expect("it has at most 64 bits").into())
+}
+
+/// What [`MemoryRegion::reregister`] is to change.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reregistration<'a> {
+    /// The protection domain.
+    pub pd: Option<&'a ProtectionDomain>,
+    /// What the region allows.
+    pub access: Option<AccessFlags>,
+    /// The memory: memory of the program's takes the place of what is there.
+    pub memory: Option<(NonNull<u8>, usize)>,
+}
+
 /// The bytes of a word.
 const WORD: usize = size_of::<AtomicUsize>();
 
@@ -283,14 +371,11 @@ unsafe fn register(
     length: usize,
     access: AccessFlags,
 ) -> Result<ib_uverbs_reg_mr_resp> {
-    let address: AlignedU64 = u64::try_from(start.as_ptr().expose_provenance())
-        .expect("an address has at most 64 bits")
-        .into();
-    let bytes = u64::try_from(length).expect("a length has at most 64 bits");
+    let [address, length] = range(start, length);
     let request = ib_uverbs_reg_mr {
         response: AlignedU64::default(),
         start: address,
-        length: bytes.into(),
+        length,
         hca_va: address,
         pd_handle: pd.handle(),
         access_flags: access,

@@ -16,6 +16,7 @@ mod event_file;
 mod exclusive;
 mod global_route;
 mod memory;
+mod memory_window;
 mod multicast;
 mod object;
 mod pd;
@@ -32,14 +33,17 @@ pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub(crate) use context::Depths;
 pub use global_route::GRH_LENGTH;
-pub use memory::MemoryRegion;
+pub use memory::{MemoryRegion, Reregistration};
+pub use memory_window::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use post::{
-    Payload, ReceiveQueue, ReceiveRequest, SendFlags, SendOperation, SendQueue, SendRequest, Sge,
+    FlushPlacement, Payload, ReceiveQueue, ReceiveRequest, SendFlags, SendOperation, SendQueue,
+    SendRequest, Sge,
 };
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{
-    ib_event_type as AsyncEventType, ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags,
-    ib_uverbs_qp_type as QpType, ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
+    ib_event_type as AsyncEventType, ib_mw_type as MemoryWindowType, ib_qp_state as QpState,
+    ib_uverbs_access_flags as AccessFlags, ib_uverbs_qp_type as QpType,
+    ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use bitflags::bitflags;
+use verbs_abi::ib_mw_type;
 pub use verbs_abi::ib_uverbs_sge as Sge;
 
 use super::address_handle::Destination;
@@ -14,7 +15,7 @@ use super::completion::CompletionQueue;
 use super::exclusive::{Held, HeldHere};
 use super::queue_pair::QueuePair;
 use super::srq::SharedReceiveQueue;
-use super::{QpState, QpType};
+use super::{AccessFlags, MemoryWindow, QpState, QpType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{PostError, ReceiveRing, SendRing};
@@ -34,13 +35,34 @@ pub struct SendRequest<'a> {
 }
 
 /// What a send request does.
+///
+/// Queue pairs of reliable connections do all but [`SendTo`](Self::SendTo), those of unreliable
+/// connections what needs no answer, those for datagrams only that one. What the device, its driver
+/// or the kernel lacks is [`ErrorKind::Unsupported`]: siw has sends (also those that invalidate),
+/// writes and reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendOperation<'a> {
     /// Sends a message into the peer's next receive.
+    #[doc(alias = "IBV_WR_SEND")]
     Send,
+    /// The same with a number for the peer's completion.
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    SendWithImm {
+        /// See [`Completion::imm_data`](super::Completion::imm_data).
+        imm_data: u32,
+    },
+    /// Sends a message, and takes a key away from this side that the peer has given it: see
+    /// [`Completion::invalidated_rkey`](super::Completion::invalidated_rkey). On rxe the key of a
+    /// memory window of type 2, on siw that of a region.
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    SendWithInvalidate {
+        /// The peer's key.
+        rkey: u32,
+    },
     /// Sends a datagram: the one operation of queue pairs for datagrams, and of no others. Its
     /// payload fits into the MTU of the path.
+    #[doc(alias = "IBV_WR_SEND")]
     SendTo {
         /// To whom.
         destination: Destination<'a>,
@@ -49,19 +71,114 @@ pub enum SendOperation<'a> {
         imm_data: Option<u32>,
     },
     /// Writes to the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
     Write {
         /// Where, in the peer's addresses.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
     },
+    /// The same, and completes the peer's next receive, into whose memory nothing goes.
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    WriteWithImm {
+        /// Where, in the peer's addresses.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// A number for the peer's completion.
+        imm_data: u32,
+    },
     /// Reads from the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_READ")]
     Read {
         /// Where, in the peer's addresses.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
     },
+    /// Compares eight bytes of the peer's memory, as a number of its machine, with `compare`, and
+    /// stores `swap` there if they are equal. What was there before goes to the payload, eight bytes
+    /// of registered memory, as a number of this machine.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    CompareSwap {
+        /// Where, in the peer's addresses: a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What it is compared with.
+        compare: u64,
+        /// What is stored if it is equal.
+        swap: u64,
+    },
+    /// Adds `add` to eight bytes of the peer's memory, as a number of its machine that wraps around.
+    /// What was there before goes to the payload, as with [`CompareSwap`](Self::CompareSwap).
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    FetchAdd {
+        /// Where, in the peer's addresses: a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What is added.
+        add: u64,
+    },
+    /// Writes eight bytes to the peer's memory at once, after all writes before it. There is no
+    /// payload besides. On rxe since Linux 6.2.
+    #[doc(alias = "ibv_wr_atomic_write")]
+    AtomicWrite {
+        /// Where, in the peer's addresses: a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What is written, in the order of its addresses.
+        bytes: [u8; 8],
+    },
+    /// Completes when what was written before it to the peer's memory is visible there, or
+    /// persistent. There is no payload. On rxe since Linux 6.2.
+    #[doc(alias = "ibv_wr_flush")]
+    Flush {
+        /// Where, in the peer's addresses.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// How many bytes; `None` for the whole region.
+        length: Option<u32>,
+        /// How.
+        placement: FlushPlacement,
+    },
+    /// Takes back a key that peers were given, after all requests before it have completed. There is
+    /// no payload. On rxe the key of a memory window of type 2.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    LocalInvalidate {
+        /// The key, of this side.
+        rkey: u32,
+    },
+    /// Gives peers a part of a region by the key of a window, which is a new one: the window
+    /// [has](MemoryWindow::rkey) it once this is posted. There is no payload.
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    #[doc(alias = "ibv_bind_mw")]
+    BindWindow {
+        /// The window, of the protection domain of the queue pair.
+        window: &'a MemoryWindow,
+        /// The part, of a region with the right `IB_UVERBS_ACCESS_MW_BIND`: see
+        /// [`MemoryRegion::sge`](super::MemoryRegion::sge). Without bytes a window of type 1 is bound
+        /// to nothing.
+        part: Sge,
+        /// What the peers may do: `IB_UVERBS_ACCESS_REMOTE_*`.
+        access: AccessFlags,
+    },
+}
+
+bitflags! {
+    /// What a [`SendOperation::Flush`] brings about.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct FlushPlacement: u8 {
+        /// What was written is visible to whoever reads the memory.
+        #[doc(alias = "IBV_FLUSH_GLOBAL")]
+        const GLOBAL = 1;
+        /// What was written outlasts a loss of power.
+        #[doc(alias = "IBV_FLUSH_PERSISTENT")]
+        const PERSISTENT = 1 << 1;
+    }
 }
 
 /// The local memory of a request.
@@ -71,7 +188,7 @@ pub enum Payload<'a> {
     /// the request completes.
     Gather(&'a [Sge]),
     /// Bytes that are copied into the request: free for use as soon as the post returns. Not for
-    /// reads.
+    /// reads and atomics.
     #[doc(alias = "IBV_SEND_INLINE")]
     Inline(&'a [u8]),
 }
@@ -99,6 +216,59 @@ bitflags! {
         /// The peer's completion is one that its arming for solicited ones sees.
         #[doc(alias = "IBV_SEND_SOLICITED")]
         const SOLICITED = 1 << 2;
+    }
+}
+
+impl SendRequest<'_> {
+    /// That the payload is one for the operation, and what is to be aligned is so.
+    #[inline]
+    fn check(&self) -> Result<(), &'static str> {
+        let aligned = |address: u64| address % 8 == 0;
+        match self.operation {
+            SendOperation::Send
+            | SendOperation::SendWithImm { .. }
+            | SendOperation::SendWithInvalidate { .. }
+            | SendOperation::SendTo { .. }
+            | SendOperation::Write { .. }
+            | SendOperation::WriteWithImm { .. } => Ok(()),
+            SendOperation::Read { .. } => match self.payload {
+                Payload::Gather(_) => Ok(()),
+                Payload::Inline(_) => Err("a read needs registered memory"),
+            },
+            SendOperation::CompareSwap { remote_addr, .. }
+            | SendOperation::FetchAdd { remote_addr, .. } => match self.payload {
+                _ if !aligned(remote_addr) => Err(UNALIGNED),
+                Payload::Gather(pieces)
+                    if pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>() == 8 =>
+                {
+                    Ok(())
+                }
+                _ => Err("an atomic needs eight bytes of registered memory for what was there"),
+            },
+            SendOperation::AtomicWrite { remote_addr, .. } if !aligned(remote_addr) => {
+                Err(UNALIGNED)
+            }
+            SendOperation::AtomicWrite { .. }
+            | SendOperation::Flush { .. }
+            | SendOperation::LocalInvalidate { .. } => self.payload.check_empty(),
+            SendOperation::BindWindow { window, part, .. } => match window.mw_type() {
+                ib_mw_type::IB_MW_TYPE_2 if part.length == 0 => {
+                    Err("a window of type 2 is bound to something, and invalidated")
+                }
+                _ => self.payload.check_empty(),
+            },
+        }
+    }
+}
+
+const UNALIGNED: &str = "the peer's address is no multiple of 8, which atomics need";
+
+impl Payload<'_> {
+    fn check_empty(self) -> Result<(), &'static str> {
+        match self {
+            Payload::Gather([]) => Ok(()),
+            _ => Err("the operation has no payload"),
+        }
     }
 }
 
@@ -203,20 +373,30 @@ impl QueuePair {
         unsafe { queue.post(request) }
     }
 
-    /// That the queue pair is one for `operation`: the kernel finds out only when it carries the
+    /// That the queue pair is one for the operation: the kernel finds out only when it carries the
     /// request out, and ends the queue pair.
     #[inline]
-    fn check_operation(&self, operation: SendOperation<'_>) -> Result<(), &'static str> {
-        let datagrams = self.qp_type() == QpType::IB_UVERBS_QPT_UD;
-        match operation {
-            SendOperation::SendTo { .. } if !datagrams => {
-                Err("it is connected, and sends to its peer only")
+    fn check_operation(&self, operation: &SendOperation<'_>) -> Result<(), &'static str> {
+        match (self.qp_type(), operation) {
+            (QpType::IB_UVERBS_QPT_UD, SendOperation::SendTo { destination, .. }) => {
+                match destination.address.pd() == self.pd() {
+                    true => Ok(()),
+                    false => Err("the address handle is of another protection domain"),
+                }
             }
-            SendOperation::SendTo { destination, .. } if destination.address.pd() != self.pd() => {
-                Err("the address handle is of another protection domain")
+            (QpType::IB_UVERBS_QPT_UD, _) => Err("it is for datagrams, which need a destination"),
+            (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
+            (
+                QpType::IB_UVERBS_QPT_UC,
+                SendOperation::Read { .. }
+                | SendOperation::CompareSwap { .. }
+                | SendOperation::FetchAdd { .. }
+                | SendOperation::AtomicWrite { .. }
+                | SendOperation::Flush { .. },
+            ) => Err("its connection is unreliable, and the peer answers nothing"),
+            (_, SendOperation::BindWindow { window, .. }) if window.pd() != self.pd() => {
+                Err("the memory window is of another protection domain")
             }
-            SendOperation::SendTo { .. } => Ok(()),
-            _ if datagrams => Err("it is for datagrams, which need a destination"),
             _ => Ok(()),
         }
     }
@@ -295,7 +475,9 @@ impl SendQueue<'_> {
     ///   device doing the same.
     ///
     /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
-    /// protect.
+    /// protect. What a [`SendOperation::BindWindow`] lets peers do is as if the region had been
+    /// [registered](super::MemoryRegion::register) for it, until the window is bound anew,
+    /// invalidated or destroyed.
     ///
     /// # Errors
     ///
@@ -310,14 +492,19 @@ impl SendQueue<'_> {
         let state = self.qp.state();
         let stored = self
             .qp
-            .check_operation(request.operation)
+            .check_operation(&request.operation)
+            .and_then(|()| request.check())
             .map_err(|reason| PostError::Invalid(reason.into()))
             .and_then(|()| self.qp.check_leftovers(state, &inner.send_cq))
             .and_then(|()| {
                 // SAFETY: the contract of this function is that of the callee.
                 unsafe { self.ring.get().store(self.qp.doorbell(), state, request) }
             });
-        stored.map_err(|error| self.qp.refused(POST_SEND, error))
+        stored.map_err(|error| self.qp.refused(POST_SEND, error))?;
+        if let SendOperation::BindWindow { window, .. } = request.operation {
+            window.bound(self.qp);
+        }
+        Ok(())
     }
 
     /// Has the device look at what was pushed since the last time.

@@ -10,30 +10,29 @@
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 mod queue;
+mod send;
 
 use nix::errno::Errno;
 use verbs_abi::rxe::{
     mminfo, rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp,
-    rxe_modify_srq_cmd, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr_rdma, rxe_send_wr_ud,
+    rxe_modify_srq_cmd, rxe_recv_wqe,
 };
 use verbs_abi::{
-    Command, ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
     ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
     ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq, ib_uverbs_req_notify_cq,
-    ib_uverbs_wr_opcode,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::queue::Queue;
+pub(crate) use self::send::SendRing;
 use super::PostError;
-use super::kernel::{Doorbell, discard_cq, discard_qp, discard_srq};
-use super::request::{count, inline, total};
+use super::kernel::{discard_cq, discard_qp, discard_srq};
+use super::request::{count, total};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
-use crate::verbs::{
-    Completion, Context, Payload, QpState, ReceiveRequest, SendOperation, SendRequest, Sge,
-};
+use crate::verbs::{Completion, Context, QpState, ReceiveRequest, Sge};
 
 pub(super) fn create_cq(
     context: &Context,
@@ -68,26 +67,21 @@ pub(super) fn create_qp(
     context: &Context,
     request: ib_uverbs_create_qp,
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
-    let shares = request.is_srq != 0;
-    let (response, driver): (ib_uverbs_create_qp_resp, rxe_create_qp_resp) =
+    let (shares, qp_type) = (request.is_srq != 0, request.qp_type);
+    let (mut response, driver): (ib_uverbs_create_qp_resp, rxe_create_qp_resp) =
         context.driver_command("create", "a queue pair", request, ())?;
     let file = context.file();
-    let sent = pieces(response.max_send_sge).max(response.max_inline_data as usize);
-    let rings =
-        Queue::map(file, &driver.sq_mi, SEND_PAYLOAD.saturating_add(sent)).and_then(|send| {
-            let map = || ReceiveRing::map(file, &driver.rq_mi, response.max_recv_sge);
-            Ok((send, (!shares).then(map).transpose()?))
-        });
+    let rings = SendRing::map(file, &driver.sq_mi, qp_type, &response).and_then(|send| {
+        let map = || ReceiveRing::map(file, &driver.rq_mi, response.max_recv_sge);
+        Ok((send, (!shares).then(map).transpose()?))
+    });
     let (send, receive) = match rings {
         Ok(rings) => rings,
         Err(errno) => return Err(discard_qp(context, response.qp_handle, errno)),
     };
-    let send = SendRing {
-        queue: send,
-        max_sge: response.max_send_sge,
-        max_inline: response.max_inline_data,
-        owes_doorbell: false,
-    };
+    // Linux 6.1 answers what was asked for.
+    response.max_send_wr = send.capacity();
+    response.max_recv_wr = receive.as_ref().map_or(0, |receive| receive.queue.capacity());
     Ok((response, send, receive))
 }
 
@@ -167,112 +161,8 @@ impl CompletionRing {
     }
 }
 
-/// The producer's end of a send queue.
-#[derive(Debug)]
-pub(crate) struct SendRing {
-    queue: Queue,
-    max_sge: u32,
-    max_inline: u32,
-    /// Something was stored since it was rung for.
-    owes_doorbell: bool,
-}
-
-/// Where the pieces of memory, or the inline bytes, stand in an element: behind what precedes them.
-const SEND_PAYLOAD: usize = size_of::<rxe_send_wqe>();
+/// Where the pieces of memory stand in an element: behind what precedes them.
 const RECEIVE_PAYLOAD: usize = size_of::<rxe_recv_wqe>();
-
-impl SendRing {
-    /// Stores a request.
-    ///
-    /// # Safety
-    ///
-    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
-    #[inline]
-    pub(super) unsafe fn store(
-        &mut self,
-        state: QpState,
-        request: &SendRequest<'_>,
-    ) -> Result<(), PostError> {
-        // The doorbell would say so too, but only once the request stands in the ring for good.
-        if state.0 < QpState::IB_QPS_RTS.0 {
-            let reason = format!("the queue pair is in {state}, and sends need IB_QPS_RTS");
-            return Err(PostError::Invalid(reason.into()));
-        }
-        let element = self.element(request)?;
-        let slot = self.queue.free_slot().map_err(PostError::Malformed)?;
-        let Some(mut slot) = slot else { return Err(PostError::Full(self.queue.capacity())) };
-        slot.write(0, element.as_bytes());
-        match request.payload {
-            Payload::Gather(pieces) => slot.write(SEND_PAYLOAD, pieces.as_bytes()),
-            Payload::Inline(bytes) => slot.write(SEND_PAYLOAD, bytes),
-        }
-        slot.pass_on();
-        self.owes_doorbell = true;
-        Ok(())
-    }
-
-    /// Rings for what was stored: POST_SEND without requests.
-    #[inline]
-    pub(super) fn ring(&mut self, doorbell: Doorbell<'_>) -> Result<(), PostError> {
-        if self.owes_doorbell {
-            doorbell.ring().map_err(PostError::Refused)?;
-            self.owes_doorbell = false;
-        }
-        Ok(())
-    }
-
-    /// The element of `request`, less its payload. What only the kernel uses is zero, as it expects
-    /// of a new request.
-    fn element(&self, request: &SendRequest<'_>) -> Result<rxe_send_wqe, PostError> {
-        let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
-        let (length, pieces) = match request.payload {
-            Payload::Gather(pieces) => (total(pieces)?, count(pieces, self.max_sge)?),
-            Payload::Inline(bytes) => {
-                flags |= ib_send_flags::IB_SEND_INLINE;
-                (inline(bytes, request, self.max_inline)?, 0)
-            }
-        };
-        let mut element = rxe_send_wqe::new_zeroed();
-        let mut remote = |opcode, remote_addr: u64, rkey| {
-            let memory = rxe_send_wr_rdma { remote_addr: remote_addr.into(), rkey, reserved: 0 };
-            element.wr.wr = memory.into();
-            element.iova = remote_addr.into();
-            opcode
-        };
-        let opcode = match request.operation {
-            SendOperation::Send => ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND,
-            SendOperation::Write { remote_addr, rkey } => {
-                remote(ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey)
-            }
-            SendOperation::Read { remote_addr, rkey } => {
-                remote(ib_uverbs_wr_opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey)
-            }
-            SendOperation::SendTo { destination, imm_data } => {
-                let datagram = rxe_send_wr_ud {
-                    remote_qpn: destination.qp_num,
-                    remote_qkey: destination.qkey,
-                    ah_num: destination.address.number(),
-                    ..rxe_send_wr_ud::default()
-                };
-                element.wr.wr = datagram.into();
-                match imm_data {
-                    None => ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND,
-                    Some(number) => {
-                        element.wr.ex = number.to_be_bytes();
-                        ib_uverbs_wr_opcode::IB_UVERBS_WR_SEND_WITH_IMM
-                    }
-                }
-            }
-        };
-        element.wr.wr_id = request.wr_id.into();
-        element.wr.opcode = opcode;
-        element.wr.send_flags = flags;
-        element.dma.length = length;
-        element.dma.resid = length;
-        element.dma.num_sge = pieces;
-        Ok(element)
-    }
-}
 
 /// The producer's end of a receive queue.
 #[derive(Debug)]

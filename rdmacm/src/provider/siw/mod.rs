@@ -308,17 +308,30 @@ impl SendRing {
 
     /// The element of `request`.
     fn element(&self, request: &SendRequest<'_>) -> Result<siw_sqe, PostError> {
+        let unsupported = |what| Err(PostError::Unsupported(what));
         let (opcode, raddr, rkey) = match request.operation {
             SendOperation::Send => (siw_opcode::SIW_OP_SEND, 0, 0),
+            SendOperation::SendWithInvalidate { rkey } => {
+                (siw_opcode::SIW_OP_SEND_REMOTE_INV, 0, rkey)
+            }
             SendOperation::Write { remote_addr, rkey } => {
                 (siw_opcode::SIW_OP_WRITE, remote_addr, rkey)
             }
             SendOperation::Read { remote_addr, rkey } => {
                 (siw_opcode::SIW_OP_READ, remote_addr, rkey)
             }
-            SendOperation::SendTo { .. } => {
-                return Err(PostError::Invalid("siw has no datagrams".into()));
+            SendOperation::SendTo { .. } => return unsupported("datagrams by siw"),
+            SendOperation::SendWithImm { .. } | SendOperation::WriteWithImm { .. } => {
+                return unsupported("immediate data by siw");
             }
+            SendOperation::CompareSwap { .. }
+            | SendOperation::FetchAdd { .. }
+            | SendOperation::AtomicWrite { .. } => return unsupported("atomics by siw"),
+            SendOperation::Flush { .. } => return unsupported("flush by siw"),
+            SendOperation::LocalInvalidate { .. } => {
+                return unsupported("local invalidation by siw, which is the kernel's own there");
+            }
+            SendOperation::BindWindow { .. } => return unsupported("memory windows by siw"),
         };
         let is_read = opcode == siw_opcode::SIW_OP_READ;
         let mut flags = siw_wqe_flags::empty();
@@ -346,7 +359,10 @@ impl SendRing {
                 element.num_sge = gathered(pieces, most, &mut element.sge)?;
             }
             Payload::Inline(bytes) => {
-                element.sge[0].length = inline(bytes, request, self.max_inline)?;
+                if opcode == siw_opcode::SIW_OP_SEND_REMOTE_INV {
+                    return unsupported("bytes inline in a send that invalidates by siw");
+                }
+                element.sge[0].length = inline(bytes, self.max_inline)?;
                 element.num_sge = 1;
                 flags |= siw_wqe_flags::SIW_WQE_INLINE;
                 element.as_mut_bytes()[INLINE..][..bytes.len()].copy_from_slice(bytes);

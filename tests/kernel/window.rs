@@ -1,0 +1,224 @@
+//! Memory windows: what peers may do through them, and no longer may.
+
+use std::ops::Range;
+
+use rdmacm::cm::ConnParam;
+use rdmacm::verbs::{
+    AccessFlags, MemoryWindow, MemoryWindowType, SendFlags, SendOperation, WcOpcode, WcStatus,
+};
+
+use crate::bed::{Connection, Side, assert_invalid, objects, promised, rxe};
+use crate::fault::failed;
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+const READ: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
+
+/// A connection over memory that peers reach through windows only.
+fn connection() -> Connection {
+    let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
+    let param = ConnParam { retry_count: 1, ..ConnParam::default() };
+    let mut connection = Connection::to(rxe(0), Shape { access, ..Shape::default() }, &param);
+    connection.client.io.fill(0, &[0xaa; 4096]);
+    connection.server.io.fill(0, &[0xee; 4096]);
+    connection
+}
+
+fn window(side: &Side, mw_type: MemoryWindowType) -> MemoryWindow {
+    MemoryWindow::new(side.io.qp().pd(), mw_type).expect("memory window")
+}
+
+/// Binds `window` to a part of the memory, and waits until it is.
+fn bind(side: &Side, window: &MemoryWindow, part: Range<usize>, access: AccessFlags) {
+    let before = window.rkey();
+    let part = side.io.memory().sge(part).expect("within the memory");
+    side.io.post_bare(90, SendOperation::BindWindow { window, part, access }).expect("post a bind");
+    assert_eq!(side.io.done(90).opcode(), WcOpcode::IB_UVERBS_WC_BIND_MW);
+    assert_ne!(window.rkey(), before, "the key is a new one");
+    assert_eq!(window.rkey() >> 8, before >> 8);
+}
+
+/// Writing eight bytes to the memory of `side` at `offset` by `rkey`.
+fn write_at(side: &Side, offset: u64, rkey: u32) -> SendOperation<'static> {
+    SendOperation::Write { remote_addr: side.io.memory().addr() + offset, rkey }
+}
+
+/// That the peer writes through a window, and nowhere else.
+fn written(connection: &Connection, offset: usize, rkey: u32) {
+    let Connection { client, server, .. } = connection;
+    client.io.post(1, write_at(server, offset as u64, rkey), 0..8, SIGNALED).expect("post");
+    client.io.done(1);
+    assert_eq!(server.io.bytes(offset..offset + 8), [0xaa; 8]);
+}
+
+/// That the peer is refused, and has written nothing.
+fn refused(connection: Connection, offset: usize, rkey: u32) {
+    let Connection { client, server, .. } = &connection;
+    let before = server.io.bytes(0..4096);
+    client.io.post(2, write_at(server, offset as u64, rkey), 8..16, SIGNALED).expect("post");
+    failed(client, 2, WcStatus::IB_WC_REM_ACCESS_ERR);
+    assert!(server.io.bytes(0..4096) == before);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_window_of_type_1_moves_with_each_bind() {
+    let connection = connection();
+    let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_1);
+    bind(&connection.server, &window, 64..128, WRITE);
+    let first = window.rkey();
+    written(&connection, 64, first);
+    written(&connection, 120, first);
+    assert_eq!(connection.server.io.bytes(56..64), [0xee; 8]);
+    assert_eq!(connection.server.io.bytes(128..136), [0xee; 8]);
+    bind(&connection.server, &window, 1000..1064, WRITE | READ);
+    written(&connection, 1000, window.rkey());
+    let read = SendOperation::Read {
+        remote_addr: connection.server.io.memory().addr() + 1000,
+        rkey: window.rkey(),
+    };
+    connection.client.io.post(5, read, 200..208, SIGNALED).expect("post a read");
+    connection.client.io.done(5);
+    assert_eq!(connection.client.io.bytes(200..208), [0xaa; 8]);
+    // The key of before is gone.
+    refused(connection, 64, first);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn beside_a_window_peers_are_refused() {
+    for part in [64..72, 56..64] {
+        let connection = connection();
+        let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_1);
+        bind(&connection.server, &window, part, WRITE);
+        // Linux looks at the region behind the window, not at the part: what is refused is beyond that.
+        refused(connection, 4096, window.rkey());
+    }
+    let connection = connection();
+    let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_1);
+    bind(&connection.server, &window, 64..128, READ);
+    refused(connection, 64, window.rkey());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_window_that_is_bound_to_nothing_or_gone_allows_nothing() {
+    let unbound = connection();
+    let window_1 = window(&unbound.server, MemoryWindowType::IB_MW_TYPE_1);
+    refused(unbound, 0, window_1.rkey());
+    let emptied = connection();
+    let window_2 = window(&emptied.server, MemoryWindowType::IB_MW_TYPE_1);
+    bind(&emptied.server, &window_2, 0..64, WRITE);
+    written(&emptied, 0, window_2.rkey());
+    bind(&emptied.server, &window_2, 0..0, AccessFlags::empty());
+    refused(emptied, 16, window_2.rkey());
+    let destroyed = connection();
+    let window_3 = window(&destroyed.server, MemoryWindowType::IB_MW_TYPE_1);
+    bind(&destroyed.server, &window_3, 0..64, WRITE);
+    let rkey = window_3.rkey();
+    let clone = window_3.clone();
+    let error = window_3.destroy().expect_err("a clone of it lives");
+    assert_eq!(error.error().errno(), libc::EBUSY);
+    drop(error);
+    written(&destroyed, 0, rkey);
+    clone.destroy().expect("destroy");
+    refused(destroyed, 16, rkey);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_window_of_type_2_is_taken_back_here() {
+    let connection = connection();
+    let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
+    let server = &connection.server;
+    bind(server, &window, 64..128, WRITE);
+    let first = window.rkey();
+    written(&connection, 64, first);
+    server.io.post_bare(3, SendOperation::LocalInvalidate { rkey: first }).expect("post");
+    assert_eq!(server.io.done(3).opcode(), WcOpcode::IB_UVERBS_WC_LOCAL_INV);
+    bind(server, &window, 512..640, WRITE);
+    written(&connection, 512, window.rkey());
+    let part = server.io.memory().sge(0..0).expect("within the memory");
+    let nothing = SendOperation::BindWindow { window: &window, part, access: WRITE };
+    assert_invalid(&server.io.post_bare(4, nothing).expect_err("nothing"), &["type 2"]);
+    refused(connection, 64, first);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_window_of_type_2_is_taken_back_by_the_peer() {
+    let connection = connection();
+    let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
+    let Connection { client, server, .. } = &connection;
+    bind(server, &window, 64..128, WRITE);
+    let rkey = window.rkey();
+    written(&connection, 64, rkey);
+    server.io.receive(3, 2048..2100).expect("post a receive");
+    let send = SendOperation::SendWithInvalidate { rkey };
+    client.io.post(4, send, 0..8, SIGNALED).expect("post a send");
+    let received = server.io.done(3);
+    assert_eq!((received.invalidated_rkey(), received.imm_data()), (Some(rkey), None));
+    assert_eq!(received.byte_len(), 8);
+    let sent = client.io.done(4);
+    assert_eq!((sent.opcode(), sent.invalidated_rkey()), (WcOpcode::IB_UVERBS_WC_SEND, None));
+    refused(connection, 64, rkey);
+}
+
+/// What the completion says of a bind that is refused.
+fn not_bound() -> WcStatus {
+    match promised("RDMACM_TEST_KERNEL").as_str() {
+        "6.1" => WcStatus::IB_WC_MW_BIND_ERR,
+        // Newer ones say of the request itself only that it was not carried out.
+        _ => WcStatus::IB_WC_WR_FLUSH_ERR,
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_window_keeps_the_queue_pair_that_has_bound_it() {
+    let connection = connection();
+    let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
+    bind(&connection.server, &window, 64..128, WRITE);
+    let count = || objects().count("qp").expect("queue pairs are counted");
+    let before = count();
+    let qp = connection.server.io.qp().clone();
+    connection.close();
+    // The client's has gone.
+    assert_eq!(count(), before - 1);
+    let qp = qp.destroy().expect_err("the window has it").into_parts().0;
+    window.destroy().expect("destroy");
+    qp.destroy().expect("destroy");
+    assert_eq!(count(), before - 2);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn binds_that_cannot_be_fail_here() {
+    // A region without the right to it.
+    let closed = Connection::new(Shape::default());
+    let window_1 = window(&closed.server, MemoryWindowType::IB_MW_TYPE_1);
+    let part = closed.server.io.memory().sge(0..64).expect("within the memory");
+    let operation = SendOperation::BindWindow { window: &window_1, part, access: WRITE };
+    closed.server.io.post_bare(1, operation).expect("post a bind");
+    failed(&closed.server, 1, not_bound());
+    closed.close();
+    // A window of type 2 that is bound already.
+    let twice = connection();
+    let window_2 = window(&twice.server, MemoryWindowType::IB_MW_TYPE_2);
+    bind(&twice.server, &window_2, 0..64, WRITE);
+    let part = twice.server.io.memory().sge(0..64).expect("within the memory");
+    let operation = SendOperation::BindWindow { window: &window_2, part, access: WRITE };
+    twice.server.io.post_bare(2, operation).expect("post a bind");
+    failed(&twice.server, 2, not_bound());
+    twice.close();
+    // A window of another protection domain.
+    let foreign = connection();
+    let window_3 = window(&foreign.client, MemoryWindowType::IB_MW_TYPE_1);
+    let part = foreign.server.io.memory().sge(0..64).expect("within the memory");
+    let operation = SendOperation::BindWindow { window: &window_3, part, access: WRITE };
+    let refused = foreign.server.io.post_bare(3, operation).expect_err("foreign");
+    assert_invalid(&refused, &["another protection domain"]);
+    foreign.close();
+}

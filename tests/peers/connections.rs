@@ -116,7 +116,7 @@ pub(crate) fn timed_connections(server: Program, client: Program) {
 
 /// That a program ends well, and has printed `lines`.
 #[track_caller]
-fn printed(program: Process, lines: &[&str]) {
+pub(crate) fn printed(program: Process, lines: &[&str]) {
     let ended = program.finish();
     assert!(ended.status.success(), "{}: {}\n{:?}", ended.status, ended.stderr, ended.stdout);
     assert_eq!(ended.stdout, lines, "{}", ended.stderr);

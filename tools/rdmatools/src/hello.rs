@@ -76,7 +76,7 @@ pub(crate) fn connect(
 }
 
 /// Says that `program` starts, and how it ends.
-fn framed(
+pub(crate) fn framed(
     program: &str,
     out: &mut (dyn Write + Send),
     run: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), Failure>,
@@ -87,11 +87,11 @@ fn framed(
     done
 }
 
-fn hints(flags: AddrInfoFlags) -> Hints {
+pub(crate) fn hints(flags: AddrInfoFlags) -> Hints {
     Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() }
 }
 
-fn queue_pair() -> EndpointQueuePair {
+pub(crate) fn queue_pair() -> EndpointQueuePair {
     let caps = QueuePairCaps {
         max_send_wr: 1,
         max_recv_wr: 1,
@@ -102,7 +102,11 @@ fn queue_pair() -> EndpointQueuePair {
     EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() }
 }
 
-fn endpoint(program: &str, id: CmId, out: &mut (dyn Write + Send)) -> Result<Endpoint, Failure> {
+pub(crate) fn endpoint(
+    program: &str,
+    id: CmId,
+    out: &mut (dyn Write + Send),
+) -> Result<Endpoint, Failure> {
     let qp = id.qp().expect("the endpoint was made with a queue pair");
     let endpoint = Endpoint::new(id, qp, MESSAGE.len())?;
     if !endpoint.has_inline(16) {
@@ -111,12 +115,12 @@ fn endpoint(program: &str, id: CmId, out: &mut (dyn Write + Send)) -> Result<End
     Ok(endpoint)
 }
 
-fn send(endpoint: &Endpoint) -> Result<(), Failure> {
+pub(crate) fn send(endpoint: &Endpoint) -> Result<(), Failure> {
     if endpoint.has_inline(16) { endpoint.send_inline(&MESSAGE) } else { endpoint.send() }
 }
 
 /// Disconnects. The messages are exchanged, so a peer that does not answer any more is none of the
 /// program's business.
-fn end(endpoint: &Endpoint) {
+pub(crate) fn end(endpoint: &Endpoint) {
     let _ = endpoint.id.disconnect();
 }

@@ -15,6 +15,7 @@ mod link;
 mod mckey;
 mod rping;
 mod udaddy;
+mod xhello;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -48,6 +49,10 @@ enum Applet {
     RdmaClient(hello::ClientOptions),
     #[command(name = "rdma_server")]
     RdmaServer(hello::ServerOptions),
+    #[command(name = "rdma_xclient")]
+    RdmaXclient(xhello::ClientOptions),
+    #[command(name = "rdma_xserver")]
+    RdmaXserver(xhello::ServerOptions),
     Rping(rping::Options),
     Udaddy(udaddy::Options),
 }
@@ -62,6 +67,8 @@ impl Applet {
             Self::Mckey(_) => "mckey",
             Self::RdmaClient(_) => "rdma_client",
             Self::RdmaServer(_) => "rdma_server",
+            Self::RdmaXclient(_) => "rdma_xclient",
+            Self::RdmaXserver(_) => "rdma_xserver",
             Self::Rping(_) => "rping",
             Self::Udaddy(_) => "udaddy",
         }
@@ -76,6 +83,8 @@ impl Applet {
             Self::Mckey(options) => mckey::run(options, out),
             Self::RdmaClient(options) => hello::connect(options, out),
             Self::RdmaServer(options) => hello::serve(options, out),
+            Self::RdmaXclient(options) => xhello::connect(options, out),
+            Self::RdmaXserver(options) => xhello::serve(options, out),
             Self::Rping(options) => rping::run(options, out),
             Self::Udaddy(options) => udaddy::run(options, out),
         }
@@ -174,6 +183,7 @@ mod tests {
             "rdmatools link add rxe0",
             "rdmatools link add rxe0 type mlx5 netdev eth0",
             "rdmatools link add rxe0 kind rxe netdev eth0",
+            "rdmatools rdma_xserver -c x",
             "link delete",
         ];
         for line in lines {

@@ -49,6 +49,16 @@ pub enum ErrorKind {
         /// What was wrong.
         reason: Cow<'static, str>,
     },
+    /// The driver refused the first of the last `unposted` requests that were pushed, and none of those is posted; the ones
+    /// before them are. Of drivers that keep their queues in the kernel.
+    #[doc(alias = "bad_wr")]
+    #[error("{}; the last {unposted} of the requests are not posted", ErrnoText(*.errno))]
+    Unposted {
+        /// The kernel's errno.
+        errno: i32,
+        /// How many.
+        unposted: usize,
+    },
     /// The peer, or its kernel, rejected the connection.
     #[error("{0}")]
     Rejected(Box<Rejection>),
@@ -176,6 +186,7 @@ impl Error {
             ErrorKind::Os(errno)
             | ErrorKind::Remedy { errno, .. }
             | ErrorKind::Invalid { errno, .. }
+            | ErrorKind::Unposted { errno, .. }
             | ErrorKind::DeviceGone(errno) => *errno,
             ErrorKind::Rejected(_) => Errno::ECONNREFUSED as i32,
             ErrorKind::Unreachable(status) if *status < 0 => status.saturating_neg(),

@@ -1,21 +1,309 @@
-//! The data path of drivers that keep their queues in the kernel.
+//! The data path of drivers that keep their queues in the kernel, on `kt0`.
 
-use verbs_abi::ib_event_type;
+use std::time::Duration;
 
+use rdmacm::ErrorKind;
+use rdmacm::verbs::{
+    AccessFlags, AddressHandle, AsyncElement, AsyncEventType, Completion, CompletionQueue, Context,
+    Destination, MemoryRegion, ProtectionDomain, QpState, QpType, SendOperation,
+    SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
+};
+
+use crate::bed::{LONG, assert_invalid};
 use crate::kt::Kt;
+use crate::node::{Node, QKEY, address, completed, receive_shared};
+
+const SUCCESS: WcStatus = WcStatus::IB_WC_SUCCESS;
+const FLUSHED: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
+
+fn with(status: WcStatus, wr_ids: impl IntoIterator<Item = u64>) -> Vec<(u64, WcStatus)> {
+    wr_ids.into_iter().map(|wr_id| (wr_id, status)).collect()
+}
+
+/// That `error` is the driver's, and says how many requests are not posted.
+#[track_caller]
+fn assert_unposted(error: &rdmacm::Error, errno: i32, expected: usize) {
+    let ErrorKind::Unposted { unposted, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!((error.errno(), *unposted), (errno, expected), "{error}");
+}
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_device_comes_and_goes() {
     for _ in 0..2 {
         let kt = Kt::load();
-        assert_eq!(kt.count("context"), 0);
         let context = kt.context();
         assert_eq!(kt.count("context"), 1);
-        let port = context.query_port(1).expect("query the port");
-        assert_eq!(port.lid, 1);
-        kt.raise(ib_event_type::IB_EVENT_PORT_ERR, 1);
+        assert_eq!(context.query_port(1).expect("query the port").lid, 1);
         drop(context);
         assert_eq!(kt.count("context"), 0);
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn lists_arrive_in_their_order() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 64);
+    for round in 0..3 {
+        let numbers = || (0..64).map(|number| 64 * round + number);
+        to.receive(numbers()).expect("post receives");
+        from.send(numbers()).expect("post sends");
+        assert_eq!(from.completed(), with(SUCCESS, numbers()));
+        assert_eq!(to.completed(), with(SUCCESS, numbers()));
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_list_longer_than_a_command_arrives() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 1024);
+    to.receive(0..1024).expect("post receives");
+    from.send(0..1024).expect("post sends");
+    assert_eq!(to.completed(), with(SUCCESS, 0..1024));
+    assert_eq!(from.completed(), with(SUCCESS, 0..1024));
+    // Nobody receives: they fill the queue, and stay there.
+    from.send(0..1000).expect("post sends");
+    assert_unposted(&from.send(1000..2024).expect_err("too many"), libc::ENOMEM, 1000);
+    to.receive(0..1024).expect("post receives");
+    assert_eq!(from.completed(), with(SUCCESS, 0..1024));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_first_request_that_is_refused_is_known() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 16);
+    from.send(0..14).expect("post sends");
+    assert_unposted(&from.send(14..18).expect_err("the queue is full"), libc::ENOMEM, 2);
+    assert_unposted(&from.send([18]).expect_err("the queue is full"), libc::ENOMEM, 1);
+    assert_eq!(from.completed(), [], "nobody receives");
+    to.receive(0..16).expect("post receives");
+    assert_eq!(from.completed(), with(SUCCESS, 0..16));
+    assert_eq!(to.completed(), with(SUCCESS, 0..16));
+    to.receive(0..10).expect("post receives");
+    assert_unposted(&to.receive(10..17).expect_err("the queue is full"), libc::ENOMEM, 1);
+    // More than the queue ever holds are not collected at all.
+    let mut queue = from.qp.send_queue().expect("send queue");
+    for wr_id in 0..16 {
+        Node::push(&mut queue, wr_id, SendOperation::Send, 1).expect("push");
+    }
+    let error = Node::push(&mut queue, 16, SendOperation::Send, 1).expect_err("full");
+    assert_invalid(&error, &["queue is full", "16"]);
+    drop(queue);
+    assert_eq!(from.completed(), with(SUCCESS, 0..16));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_a_state_does_not_allow_is_said() {
+    let kt = Kt::load();
+    let node = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_RC, 16);
+    assert_eq!(node.qp.caps().max_inline_data, 0);
+    assert_invalid(&node.receive([1]).expect_err("in RESET"), &["IB_QPS_RESET"]);
+    node.go(QpState::IB_QPS_INIT, 0).expect("modify");
+    node.receive([1]).expect("post a receive");
+    assert_invalid(&node.send([2]).expect_err("in INIT"), &["IB_QPS_INIT", "IB_QPS_RTS"]);
+    assert!(node.go(QpState::IB_QPS_RTS, 0).is_err(), "RTR comes first");
+    // To itself.
+    for state in [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS] {
+        node.go(state, node.qp.number()).expect("modify");
+    }
+    node.send([3, 4]).expect("post sends");
+    assert_eq!(node.completed(), with(SUCCESS, [1, 3]));
+    node.receive([5]).expect("post a receive");
+    assert_eq!(node.completed(), with(SUCCESS, [5, 4]));
+    node.receive([6]).expect("post a receive");
+    node.go(QpState::IB_QPS_ERR, 0).expect("modify");
+    node.send([7]).expect("post a send");
+    node.receive([8]).expect("post a receive");
+    assert_eq!(node.completed(), with(FLUSHED, [6, 7, 8]));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_operation_completes_as_what_it_was() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 16);
+    let (remote_addr, rkey) = (4096, 7);
+    let imm_data = 0x0102_0304;
+    let operations = [
+        (SendOperation::Write { remote_addr, rkey }, WcOpcode::IB_UVERBS_WC_RDMA_WRITE),
+        (
+            SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
+            WcOpcode::IB_UVERBS_WC_RDMA_WRITE,
+        ),
+        (SendOperation::Read { remote_addr, rkey }, WcOpcode::IB_UVERBS_WC_RDMA_READ),
+        (
+            SendOperation::CompareSwap { remote_addr, rkey, compare: 1, swap: 2 },
+            WcOpcode::IB_UVERBS_WC_COMP_SWAP,
+        ),
+        (SendOperation::FetchAdd { remote_addr, rkey, add: 1 }, WcOpcode::IB_UVERBS_WC_FETCH_ADD),
+        (SendOperation::Send, WcOpcode::IB_UVERBS_WC_SEND),
+        (SendOperation::SendWithImm { imm_data }, WcOpcode::IB_UVERBS_WC_SEND),
+        (SendOperation::SendWithInvalidate { rkey }, WcOpcode::IB_UVERBS_WC_SEND),
+    ];
+    to.receive(0..4).expect("post receives");
+    for (operation, opcode) in operations {
+        let mut queue = from.qp.send_queue().expect("send queue");
+        Node::push(&mut queue, 5, operation, 8).expect("push");
+        queue.ring().expect("ring");
+        let done = completed(&from.cq);
+        assert_eq!((done[0].opcode(), done[0].qp_num()), (opcode, from.qp.number()));
+        assert!(done[0].is_success() && done.len() == 1, "{done:?}");
+    }
+    let done = completed(&to.cq);
+    let received = done.iter().map(|done| {
+        assert_eq!(done.byte_len(), 8);
+        (done.wr_id(), done.opcode(), done.imm_data(), done.invalidated_rkey())
+    });
+    let (message, written) = (WcOpcode::IB_WC_RECV, WcOpcode::IB_WC_RECV_RDMA_WITH_IMM);
+    assert_eq!(
+        received.collect::<Vec<_>>(),
+        [
+            (0, written, Some(imm_data), None),
+            (1, message, None, None),
+            (2, message, Some(imm_data), None),
+            (3, message, None, Some(rkey)),
+        ]
+    );
+    let mut queue = from.qp.send_queue().expect("send queue");
+    let error = Node::push_nothing(&mut queue, SendOperation::LocalInvalidate { rkey });
+    let error = error.expect_err("no command carries it");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    drop(queue);
+    // Longer than the receive: both sides see it, and what waited behind comes back.
+    to.receive([2, 3]).expect("post receives");
+    let mut queue = from.qp.send_queue().expect("send queue");
+    Node::push(&mut queue, 6, SendOperation::Send, 65).expect("push");
+    Node::push(&mut queue, 7, SendOperation::Send, 1).expect("push");
+    queue.ring().expect("ring");
+    assert_eq!(from.completed(), [(6, WcStatus::IB_WC_REM_INV_REQ_ERR), (7, FLUSHED)]);
+    assert_eq!(to.completed(), [(2, WcStatus::IB_WC_LOC_LEN_ERR), (3, FLUSHED)]);
+    assert_eq!(from.qp.query().expect("query").qp_state, QpState::IB_QPS_ERR);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_go_by_address_handle() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let [from, to] = [(); 2].map(|()| Node::new(&context, QpType::IB_UVERBS_QPT_UD, 16));
+    from.connect(0);
+    to.connect(0);
+    let handle = AddressHandle::new(&from.pd, &address()).expect("address handle");
+    assert_eq!(kt.count("ah"), 1);
+    to.receive([1]).expect("post a receive");
+    let destination = Destination { address: &handle, qp_num: to.qp.number(), qkey: QKEY };
+    let operation = SendOperation::SendTo { destination, imm_data: Some(0x0102_0304) };
+    let mut queue = from.qp.send_queue().expect("send queue");
+    Node::push(&mut queue, 2, operation, 8).expect("push");
+    Node::push(&mut queue, 3, operation, 8).expect("push");
+    queue.ring().expect("ring");
+    let done = completed(&to.cq);
+    let [received] = done[..] else { panic!("{done:?}") };
+    assert_eq!((received.wr_id(), received.byte_len()), (1, 48));
+    assert_eq!((received.src_qp(), received.imm_data()), (from.qp.number(), Some(0x0102_0304)));
+    assert_eq!(from.completed(), with(SUCCESS, [2, 3]), "what nobody receives is lost");
+    handle.destroy().expect("destroy");
+    assert_eq!(kt.count("ah"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_shared_receive_queue_is_posted_to_by_command() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let attributes = SharedReceiveQueueAttributes { max_wr: 10, max_sge: 1, limit: 2 };
+    let shared = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+    assert_eq!(shared.attributes().max_wr, 16, "rounded up");
+    let to = Node::with(&pd, QpType::IB_UVERBS_QPT_RC, 16, Some(&shared));
+    let from = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
+    from.connect(to.qp.number());
+    to.connect(from.qp.number());
+    assert_invalid(&to.receive([1]).expect_err("it shares"), &["a shared one"]);
+    for wr_id in 0..16 {
+        receive_shared(&shared, wr_id).expect("post a receive");
+    }
+    assert_unposted(&receive_shared(&shared, 16).expect_err("full"), libc::ENOMEM, 1);
+    from.send(0..14).expect("post sends");
+    assert_eq!(to.completed(), with(SUCCESS, 0..14));
+    let events = context.async_events();
+    let none = events.get_event_timeout(Duration::ZERO).expect("read");
+    assert!(none.is_none(), "two are left: {none:?}");
+    from.send([14]).expect("post a send");
+    let event = events.get_event_timeout(LONG).expect("read").expect("the limit is reached");
+    assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_SRQ_LIMIT_REACHED);
+    assert_eq!(event.token(), Some(shared.token()));
+    drop(event);
+    assert_eq!(shared.query().expect("query").limit, 0);
+    shared.resize(40).expect("resize");
+    assert_eq!(shared.query().expect("query").max_wr, 64);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_waits_is_woken() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 16);
+    let mut done = [Completion::default(); 4];
+    assert_eq!(to.cq.wait_timeout(&mut done, Duration::from_millis(1)).expect("wait"), 0);
+    to.receive(0..3).expect("post receives");
+    to.cq.request_notify(false).expect("arm");
+    from.send(0..3).expect("post sends");
+    assert_eq!(to.cq.wait(&mut done).expect("wait"), 3);
+    // The event of the arming above is there still, and wakes for nothing.
+    assert_eq!(to.cq.wait_timeout(&mut done, Duration::from_millis(1)).expect("wait"), 0);
+}
+
+/// Of every type that the kernel passes on. It raises GID_CHANGE itself, and there are no queues for WQ_FATAL.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_event_reaches_what_it_is_about() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let shared = SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default());
+    let shared = shared.expect("shared receive queue");
+    let node = Node::with(&pd, QpType::IB_UVERBS_QPT_RC, 16, Some(&shared));
+    let events = context.async_events();
+    for number in (0..=17).chain([20, 99]) {
+        let about = if matches!(number, 8..=13 | 17..) { 1 } else { node.qp.number() };
+        kt.raise(AsyncEventType(number), about);
+        let event = events.get_event_timeout(LONG).expect("read");
+        let event = event.unwrap_or_else(|| panic!("{number} does not come"));
+        assert_eq!(event.event_type(), AsyncEventType(number));
+        let element = match number {
+            0 => AsyncElement::CompletionQueue(node.cq.token()),
+            14 | 15 => AsyncElement::SharedReceiveQueue(shared.token()),
+            8 | 20 => AsyncElement::Device,
+            9..=13 | 17 => AsyncElement::Port(1),
+            99 => AsyncElement::Unknown(1),
+            _ => AsyncElement::QueuePair(node.qp.token()),
+        };
+        assert_eq!(event.element(), element, "{number}");
+    }
+}
+
+/// A driver whose rings are not known: everything but those works.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_driver_with_rings_of_its_own_is_told_apart() {
+    let kt = Kt::load_with(c"rings=1");
+    let context: Context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let memory = MemoryRegion::alloc(&pd, 4096, AccessFlags::empty()).expect("memory region");
+    assert_eq!([kt.count("pd"), kt.count("mr")], [1, 1]);
+    let error = CompletionQueue::new(&context, 1, None).expect_err("it has rings");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    assert!(error.to_string().contains("RDMA_DRIVER_UNKNOWN"), "{error}");
+    let attributes = SharedReceiveQueueAttributes::default();
+    let error = SharedReceiveQueue::new(&pd, attributes).expect_err("it has rings");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    let error = AddressHandle::new(&pd, &address()).expect_err("sends would name it");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    drop(memory);
+    assert_eq!([kt.count("cq"), kt.count("srq"), kt.count("ah"), kt.count("mr")], [0; 4]);
 }

@@ -1,5 +1,6 @@
 //! `kt0`, the tests' own device: the kernel module of `tests/kmod`, loaded while a test needs it.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::thread;
 
@@ -22,12 +23,17 @@ pub(crate) struct Kt {
 
 impl Kt {
     pub(crate) fn load() -> Self {
+        Self::load_with(c"")
+    }
+
+    /// Loads it with parameters.
+    pub(crate) fn load_with(parameters: &CStr) -> Self {
         match mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>) {
             Ok(()) | Err(Errno::EBUSY) => {}
             Err(errno) => panic!("mount debugfs: {errno}"),
         }
         let module = File::open(bed::promised("RDMACM_TEST_MODULE")).expect("open the module");
-        finit_module(&module, c"", ModuleInitFlags::empty()).expect("load the module");
+        finit_module(&module, parameters, ModuleInitFlags::empty()).expect("load the module");
         Self { device: bed::device("kt0") }
     }
 

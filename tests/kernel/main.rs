@@ -25,6 +25,7 @@ mod migrate;
 mod modify;
 mod multicast;
 mod netdev;
+mod node;
 mod operation;
 mod option;
 mod permission;

@@ -22,6 +22,10 @@
 
 #define KT_GUID		0x0200007465737430ULL
 
+/* As if there were rings in the memory of programs: nothing is posted or polled by command. */
+static bool kt_rings;
+module_param_named(rings, kt_rings, bool, 0400);
+
 struct kt_device {
 	struct ib_device ib;
 };
@@ -152,11 +156,12 @@ static int __init kt_init(void)
 	kt->phys_port_cnt = 1;
 	kt->num_comp_vectors = 1;
 	kt->node_guid = cpu_to_be64(KT_GUID);
-	kt->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
-			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
-			       BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV) |
-			       BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
-			       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
+	if (!kt_rings)
+		kt->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
+				       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+				       BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV) |
+				       BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
+				       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	/* Without get_dma_mr, which the clients in the kernel need: only ib_uverbs takes the device. */
 	ib_set_device_ops(kt, &kt_device_ops);
 	ib_set_device_ops(kt, &kt_object_ops);

@@ -1,14 +1,14 @@
-//! Commands that the software drivers share.
+//! Commands that several drivers share.
 
 use std::sync::Mutex;
 
 use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq,
-    ib_uverbs_post_send, ib_uverbs_send_wr,
+    ib_uverbs_post_send, ib_uverbs_req_notify_cq, ib_uverbs_send_wr,
 };
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::sys::command::Refused;
 use crate::verbs::Context;
 
@@ -57,4 +57,11 @@ pub(super) fn discard_srq(context: &Context, srq_handle: u32, errno: Errno) -> E
     let response = AlignedU64::default();
     let _ = context.file().command(ib_uverbs_destroy_srq { response, srq_handle, reserved: 0 });
     Error::os("map the ring of", "a shared receive queue", errno)
+}
+
+/// Arms a completion queue. `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
+pub(super) fn request_notify(context: &Context, handle: u32, solicited_only: bool) -> Result<()> {
+    let request =
+        ib_uverbs_req_notify_cq { cq_handle: handle, solicited_only: u32::from(solicited_only) };
+    context.command("arm", "a completion queue", request)
 }

@@ -10,6 +10,7 @@
 //! that the kernel stores there is trusted to be in range.
 #![expect(unsafe_code, reason = "registering and posting give memory to the device")]
 
+mod generic;
 mod kernel;
 mod request;
 mod rxe;
@@ -21,8 +22,8 @@ use std::os::fd::OwnedFd;
 use nix::errno::Errno;
 use verbs_abi::siw::siw_uresp_alloc_ctx;
 use verbs_abi::{
-    Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
-    ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
+    Command, IB_USER_VERBS_CMD_POLL_CQ, ib_uverbs_create_ah, ib_uverbs_create_ah_resp,
+    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
     ib_uverbs_create_srq_resp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
@@ -41,7 +42,9 @@ pub(crate) enum Provider {
     Rxe,
     /// Software iWARP.
     Siw,
-    /// A driver that this crate does not know.
+    /// A driver that keeps its queues in the kernel.
+    Generic,
+    /// A driver whose rings this crate does not know.
     Unknown,
 }
 
@@ -61,6 +64,9 @@ pub(crate) enum PostError {
     Malformed(&'static str),
     /// The doorbell was refused: the request stands in the ring, and the device may come to it later.
     Refused(Refused),
+    /// Of what was stored the last so many requests are not posted: the driver refused the first of
+    /// those.
+    Unposted { errno: i32, unposted: usize },
 }
 
 impl PostError {
@@ -88,19 +94,52 @@ impl PostError {
             }
             Self::Malformed(what) => return Error::malformed(operation, subject, what),
             Self::Refused(refused) => return context.refused(operation, &subject, refused),
+            Self::Unposted { errno, unposted } => {
+                let kind = ErrorKind::Unposted { errno, unposted };
+                return Error::new(operation, subject, kind);
+            }
         };
         Error::new(operation, subject, ErrorKind::Invalid { errno: errno as i32, reason })
     }
 }
 
+/// Why polling failed.
+#[derive(Debug)]
+pub(crate) enum PollError {
+    /// What the kernel shares, or answers, is out of order.
+    Malformed(&'static str),
+    /// The command was refused.
+    Refused(Refused),
+}
+
+impl PollError {
+    /// The error of `operation` on `what` of a device.
+    #[cold]
+    pub(crate) fn during(self, context: &Context, operation: &'static str, what: &str) -> Error {
+        match self {
+            Self::Malformed(how) => {
+                let subject = format!("{what} on {}", context.device().name());
+                Error::malformed(operation, subject, how)
+            }
+            Self::Refused(refused) => context.refused(operation, what, refused),
+        }
+    }
+}
+
 impl Provider {
-    /// The provider of `device`, if its driver has the ABI version that is spoken here.
-    pub(crate) fn of(device: &Device) -> Self {
+    /// The provider of `device`, if its driver has the ABI version that is spoken here. `file` is the
+    /// device's.
+    ///
+    /// What a driver of user-space queues has no use for, and refuses, is POLL_CQ. Since Linux 5.11 it is
+    /// the driver that says so and not the author of a table: rdmavt, with hfi1 and qib, is the only one that
+    /// serves it.
+    pub(crate) fn of(device: &Device, file: &UverbsFile) -> Self {
         let version = device.uverbs().and_then(Chardev::abi_version);
         let speaks = |known: u32| version.is_none_or(|version| version == known);
         match device.driver() {
             Some(DriverId::RDMA_DRIVER_RXE) if speaks(2) => Self::Rxe,
             Some(DriverId::RDMA_DRIVER_SIW) if speaks(1) => Self::Siw,
+            _ if file.offers(IB_USER_VERBS_CMD_POLL_CQ) => Self::Generic,
             _ => Self::Unknown,
         }
     }
@@ -110,7 +149,7 @@ impl Provider {
     pub(crate) fn ends_queue_pairs(self) -> bool {
         match self {
             Self::Siw => true,
-            Self::Rxe | Self::Unknown => false,
+            Self::Rxe | Self::Generic | Self::Unknown => false,
         }
     }
 
@@ -119,7 +158,7 @@ impl Provider {
     pub(crate) fn get_context(self, file: &UverbsFile) -> Result<(OwnedFd, u32), Refused> {
         match self {
             Self::Siw => file.get_context::<siw_uresp_alloc_ctx>(),
-            Self::Rxe | Self::Unknown => file.get_context::<()>(),
+            Self::Rxe | Self::Generic | Self::Unknown => file.get_context::<()>(),
         }
     }
 
@@ -138,7 +177,7 @@ impl Provider {
         let registered = match self {
             // SAFETY: the contract is the same.
             Self::Siw => unsafe { siw::register_memory(file, request) },
-            Self::Rxe | Self::Unknown => {
+            Self::Rxe | Self::Generic | Self::Unknown => {
                 // SAFETY: as above.
                 let registered = unsafe { file.register_memory(request, ()) };
                 registered.map(|(response, ())| response)
@@ -157,6 +196,7 @@ impl Provider {
     ) -> Result<(ib_uverbs_create_ah_resp, u32)> {
         match self {
             Self::Rxe => rxe::create_ah(context, request),
+            Self::Generic => generic::create_ah(context, request),
             Self::Siw | Self::Unknown => Err(unsupported("create an address handle", context)),
         }
     }
@@ -170,7 +210,11 @@ impl Provider {
         match self {
             Self::Rxe => {
                 let (response, ring) = rxe::create_cq(context, request)?;
-                Ok((response, CompletionRing::Rxe(ring), Arming::Rxe))
+                Ok((response, CompletionRing::Rxe(ring), Arming::Command))
+            }
+            Self::Generic => {
+                let (response, ring) = generic::create_cq(context, request)?;
+                Ok((response, CompletionRing::Generic(ring), Arming::Command))
             }
             Self::Siw => {
                 let (response, ring, arming) = siw::create_cq(context, request)?;
@@ -197,6 +241,11 @@ impl Provider {
                 let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Siw);
                 Ok((response, SendRing::Siw(send), receive))
             }
+            Self::Generic => {
+                let (response, send, receive) = generic::create_qp(context, request)?;
+                let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Generic);
+                Ok((response, SendRing::Generic(send), receive))
+            }
             Self::Unknown => Err(unsupported("create a queue pair", context)),
         }
     }
@@ -219,6 +268,10 @@ impl Provider {
                 let (response, ring) = siw::create_srq(context, request)?;
                 Ok((response, ReceiveRing::Siw(ring)))
             }
+            Self::Generic => {
+                let (response, ring) = generic::create_srq(context, request)?;
+                Ok((response, ReceiveRing::Generic(ring)))
+            }
             Self::Unknown => Err(unsupported("create a shared receive queue", context)),
         }
     }
@@ -231,7 +284,7 @@ impl Provider {
     ) -> Result<(), Refused> {
         match self {
             Self::Rxe => rxe::limit_srq(file, request),
-            Self::Siw | Self::Unknown => file.command(request),
+            Self::Siw | Self::Generic | Self::Unknown => file.command(request),
         }
     }
 }
@@ -251,15 +304,17 @@ fn unsupported(operation: &'static str, context: &Context) -> Error {
 pub(crate) enum CompletionRing {
     Rxe(rxe::CompletionRing),
     Siw(siw::CompletionRing),
+    Generic(generic::CompletionRing),
 }
 
 impl CompletionRing {
-    /// Takes completions off the ring; how many. Fails with what is wrong with the ring.
+    /// Takes completions off the ring; how many.
     #[inline]
-    pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
+    pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, PollError> {
         match self {
-            Self::Rxe(ring) => ring.poll(into),
+            Self::Rxe(ring) => ring.poll(into).map_err(PollError::Malformed),
             Self::Siw(ring) => Ok(ring.poll(into)),
+            Self::Generic(ring) => ring.poll(into),
         }
     }
 }
@@ -267,7 +322,7 @@ impl CompletionRing {
 /// What arms a completion queue. It is no part of the ring: arming waits for no poll.
 #[derive(Debug)]
 pub(crate) enum Arming {
-    Rxe,
+    Command,
     Siw(siw::Arming),
 }
 
@@ -275,7 +330,7 @@ impl Arming {
     /// Whether somebody may sleep on the queue, as far as the program can see.
     pub(crate) fn is_armed(&self) -> bool {
         match self {
-            Self::Rxe => false,
+            Self::Command => false,
             Self::Siw(arming) => arming.is_armed(),
         }
     }
@@ -288,7 +343,7 @@ impl Arming {
         solicited_only: bool,
     ) -> Result<()> {
         match self {
-            Self::Rxe => rxe::request_notify(context, handle, solicited_only),
+            Self::Command => kernel::request_notify(context, handle, solicited_only),
             Self::Siw(arming) => {
                 arming.arm();
                 Ok(())
@@ -302,6 +357,7 @@ impl Arming {
 pub(crate) enum SendRing {
     Rxe(rxe::SendRing),
     Siw(siw::SendRing),
+    Generic(generic::SendRing),
 }
 
 impl SendRing {
@@ -323,6 +379,8 @@ impl SendRing {
             Self::Rxe(ring) => unsafe { ring.store(doorbell, state, request) },
             // SAFETY: as above.
             Self::Siw(ring) => unsafe { ring.store(doorbell, state, request) },
+            // SAFETY: as above.
+            Self::Generic(ring) => unsafe { ring.store(state, request) },
         }
     }
 
@@ -332,13 +390,14 @@ impl SendRing {
         match self {
             Self::Rxe(ring) => ring.ring(doorbell),
             Self::Siw(ring) => ring.ring(doorbell),
+            Self::Generic(ring) => ring.ring(doorbell.context, doorbell.handle),
         }
     }
 
     /// What takes back requests that the driver does not complete, if it leaves any.
     pub(crate) fn leftovers(&self) -> Option<Leftovers> {
         match self {
-            Self::Rxe(_) => None,
+            Self::Rxe(_) | Self::Generic(_) => None,
             Self::Siw(ring) => Some(ring.leftovers()),
         }
     }
@@ -355,6 +414,7 @@ const LOST: &str = "its ring could not be mapped when it was resized";
 pub(crate) enum ReceiveRing {
     Rxe(rxe::ReceiveRing),
     Siw(siw::ReceiveRing),
+    Generic(generic::ReceiveRing),
     /// There is none, and why.
     Absent(&'static str),
 }
@@ -364,7 +424,7 @@ impl ReceiveRing {
     #[inline]
     pub(crate) fn check(&self, state: QpState) -> Result<(), PostError> {
         match self {
-            Self::Rxe(_) => rxe::check_receive(state),
+            Self::Rxe(_) | Self::Generic(_) => request::check_receive(state),
             Self::Siw(_) => siw::check_state(state),
             Self::Absent(_) => Ok(()),
         }
@@ -382,7 +442,19 @@ impl ReceiveRing {
             Self::Rxe(ring) => unsafe { ring.store(request) },
             // SAFETY: as above.
             Self::Siw(ring) => unsafe { ring.store(request) },
+            // SAFETY: as above.
+            Self::Generic(ring) => unsafe { ring.store(request) },
             Self::Absent(why) => Err(PostError::Invalid((*why).into())),
+        }
+    }
+
+    /// Tells the device of what was stored since the last time, where it does not see that. The kernel knows the
+    /// queue pair, or the shared receive queue, as `handle`.
+    #[inline]
+    pub(crate) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+        match self {
+            Self::Rxe(_) | Self::Siw(_) | Self::Absent(_) => Ok(()),
+            Self::Generic(ring) => ring.ring(context, handle),
         }
     }
 
@@ -396,7 +468,7 @@ impl ReceiveRing {
     /// queue pair is told to go to ERR.
     pub(crate) fn leftovers(&self) -> Option<Leftovers> {
         match self {
-            Self::Rxe(_) | Self::Absent(_) => None,
+            Self::Rxe(_) | Self::Generic(_) | Self::Absent(_) => None,
             Self::Siw(ring) => ring.leftovers(),
         }
     }
@@ -415,7 +487,7 @@ impl ReceiveRing {
                     Refused::Os(errno)
                 })
             }
-            Self::Siw(_) | Self::Absent(_) => file.command(request),
+            Self::Siw(_) | Self::Generic(_) | Self::Absent(_) => file.command(request),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the drivers check of a work request before they store it.
 
 use super::PostError;
-use crate::verbs::Sge;
+use crate::verbs::{QpState, Sge};
 
 /// The length of all pieces together.
 pub(super) fn total(pieces: &[Sge]) -> Result<u32, PostError> {
@@ -31,4 +31,14 @@ pub(super) fn inline(bytes: &[u8], most: u32) -> Result<u32, PostError> {
             Err(PostError::Invalid(reason.into()))
         }
     }
+}
+
+/// That the kernel looks at what is posted in `state`.
+#[inline]
+pub(super) fn check_receive(state: QpState) -> Result<(), PostError> {
+    if state == QpState::IB_QPS_RESET {
+        let reason = "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT";
+        return Err(PostError::Invalid(reason.into()));
+    }
+    Ok(())
 }

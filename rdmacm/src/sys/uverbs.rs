@@ -4,9 +4,12 @@
 //!
 //! A request holds the address of its response, which is put in here and lives until the write
 //! returns. Requests that hold another address are those of memory to register, and the driver's part
-//! of MODIFY_SRQ: sending them is `unsafe`. Descriptors in responses are wrapped at once, each once.
+//! of MODIFY_SRQ: sending them is `unsafe`, and so is posting, which gives memory to the device. Descriptors in responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
+mod queue;
+
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -24,6 +27,7 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+pub(crate) use self::queue::{MOST_POSTED, Polled};
 use super::command::{self, Joined, Refused};
 use super::node::open_node;
 use super::process::Process;
@@ -35,6 +39,10 @@ const ZERO: u8 = 0;
 
 /// The same for a response with a descriptor: none, where zero is one.
 const NO_DESCRIPTOR: u8 = u8::MAX;
+
+/// The bytes in front of the request of a plain command, and of an extended one.
+const HEADER: usize = size_of::<ib_uverbs_cmd_hdr>();
+const HEADERS: usize = HEADER + size_of::<ib_uverbs_ex_cmd_hdr>();
 
 const WHOLE: &str = "requests and responses are short and whole numbers of words";
 
@@ -199,52 +207,54 @@ impl UverbsFile {
         if C::EXTENDED {
             let header = ib_uverbs_cmd_hdr::extended(C::NUMBER, sent[0], lengths[0]).expect(WHOLE);
             let second = ib_uverbs_ex_cmd_hdr::new(address, sent[1], lengths[1]).expect(WHOLE);
+            let core = HEADERS..HEADERS + sent[0];
             let command = Joined(Joined(header, second), parts);
             // SAFETY: the address of the response is that of `response`, a live local as long as
             // the two lengths together; for memory to register and for addresses in the driver's
             // part, which are the other ones, the caller answers.
-            unsafe { self.issue::<C, _, _>(&command, sent[0], address, lengths) }?;
+            unsafe { self.issue(command_word::<C>(), command.as_bytes(), core, address, lengths) }?;
         } else {
             let [sent, stored] = [sent, lengths].map(|lengths| lengths[0] + lengths[1]);
             let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, stored).expect(WHOLE);
+            let core = HEADER..HEADER + size_of::<C>();
             let command = Joined(header, parts);
             // SAFETY: as above.
-            unsafe { self.issue::<C, _, _>(&command, size_of::<C>(), address, lengths) }?;
+            unsafe { self.issue(C::NUMBER, command.as_bytes(), core, address, lengths) }?;
         }
         let Joined(response, driver_response) = response;
         Ok((response, driver_response))
     }
 
-    /// Writes a command: the headers `H`, then the request, of which the core's part is
-    /// `core_length` bytes. Where the kernel does not take it from these credentials, it goes by
-    /// ioctl.
+    /// Writes a command, of which the core's part of the request is the range `core`, with the
+    /// headers in front of it and the driver's part behind it. Where the kernel does not take it from these
+    /// credentials, it goes by ioctl, with the number `word`.
     ///
     /// # Safety
     ///
     /// Those of [`invoke_write`](Self::invoke_write).
-    unsafe fn issue<C: Command, H: IntoBytes + Immutable, P: IntoBytes + Immutable>(
+    unsafe fn issue(
         &self,
-        command: &Joined<H, P>,
-        core_length: usize,
+        word: u32,
+        command: &[u8],
+        core: Range<usize>,
         address: u64,
         lengths: [usize; 2],
     ) -> Result<(), Refused> {
-        let bytes = command.as_bytes();
         // SAFETY: the addresses in the command are those that the caller answers for.
-        match unsafe { command::write(self.fd.as_fd(), bytes) } {
+        match unsafe { command::write(self.fd.as_fd(), command) } {
             // The ioctl must name the driver.
             Err(refused @ Refused::WrongProcess(WrongProcess::Credentials))
                 if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
             {
-                let parts = bytes[size_of::<H>()..].split_at(core_length);
+                let parts = (&command[core.clone()], &command[core.end..]);
                 // SAFETY: the contract is the same.
-                unsafe { self.invoke_write(command_word::<C>(), parts, address, lengths) }.map_err(
-                    |errno| match errno {
+                unsafe { self.invoke_write(word, parts, address, lengths) }.map_err(|errno| {
+                    match errno {
                         // A kernel before 5.0, which has no other way in.
                         Errno::ENOTTY | Errno::EPROTONOSUPPORT => refused,
                         errno => Refused::Os(errno),
-                    },
-                )
+                    }
+                })
             }
             written => written,
         }

@@ -20,7 +20,7 @@ use super::turn::Turn;
 use super::{WcOpcode, WcStatus};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
-use crate::provider::{Arming, CompletionRing};
+use crate::provider::{Arming, CompletionRing, PollError};
 use crate::registry::Token;
 
 const POLL: &str = "poll";
@@ -462,12 +462,12 @@ impl Poller<'_> {
     /// Takes completions off the queue into `into`, as many as there are and as fit; returns how
     /// many.
     ///
-    /// No system call.
+    /// No system call; on drivers that keep their queues in the kernel `IB_USER_VERBS_CMD_POLL_CQ`.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
-    /// is out of order.
+    /// is out of order; [`ErrorKind::DeviceGone`] where there is a command.
     #[inline]
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
@@ -478,7 +478,7 @@ impl Poller<'_> {
             false => polled,
             true => polled.and_then(|count| self.poll_with_additions(into, count)),
         };
-        polled.map_err(|what| Error::malformed(POLL, self.inner.subject(), what))
+        polled.map_err(|error| error.during(self.inner.object.context(), POLL, &self.inner.name()))
     }
 
     #[cold]
@@ -486,7 +486,7 @@ impl Poller<'_> {
         &mut self,
         into: &mut [Completion],
         count: usize,
-    ) -> Result<usize, &'static str> {
+    ) -> Result<usize, PollError> {
         let mut additions = self.inner.additions();
         // What the driver completed before it was added to may have come after the ring was read.
         let count = match self.ring.get().poll(&mut into[count..]) {

@@ -67,8 +67,9 @@ static SHARED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 impl Context {
     /// Opens a device.
     ///
-    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe and
-    /// siw; on another driver's device they are [`ErrorKind::Unsupported`].
+    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe,
+    /// siw, and devices whose driver keeps its queues in the kernel (hfi1, qib); on another driver's
+    /// device they are [`ErrorKind::Unsupported`].
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Context {
         };
         let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
         let file = UverbsFile::open(&node.path(), node.device_number(), driver)?;
-        let provider = Provider::of(device);
+        let provider = Provider::of(device, &file);
         let (async_events, completion_vectors) =
             provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
         let inner = Inner {

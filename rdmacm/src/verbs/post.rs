@@ -426,8 +426,9 @@ impl QueuePair {
 impl SharedReceiveQueue {
     /// Posts a receive request.
     ///
-    /// Stores the request in the ring that the kernel shares; no system call. A completion follows
-    /// with the message that it receives, on the completion queue of the queue pair that took it.
+    /// Stores the request in the ring that the kernel shares; no system call, but
+    /// `IB_USER_VERBS_CMD_POST_SRQ_RECV` where the driver keeps its queues in the kernel. A completion
+    /// follows with the message that it receives, on the completion queue of the queue pair that took it.
     ///
     /// # Safety
     ///
@@ -439,13 +440,16 @@ impl SharedReceiveQueue {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue does not hold; [`ErrorKind::WrongProcess`] after a fork. Nothing is posted then.
+    /// the queue does not hold; [`ErrorKind::Unposted`] with the same where the driver keeps its queues
+    /// in the kernel; [`ErrorKind::WrongProcess`] after a fork. Nothing is posted then.
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         const OPERATION: &str = "post a receive to";
         self.context().check_process(OPERATION, || self.subject())?;
+        let mut ring = unpoisoned(self.inner.receive.lock());
         // SAFETY: the contract of this function is that of the callee.
-        let posted = unsafe { unpoisoned(self.inner.receive.lock()).store(request) };
+        let stored = unsafe { ring.store(request) };
+        let posted = stored.and_then(|()| ring.ring(self.context(), self.handle()));
         posted.map_err(|error| error.during(self.context(), OPERATION, self.subject()))
     }
 }
@@ -509,10 +513,13 @@ impl SendQueue<'_> {
 
     /// Has the device look at what was pushed since the last time.
     ///
-    /// `IB_USER_VERBS_CMD_POST_SEND` as a doorbell; on siw not where the kernel is on its way.
+    /// `IB_USER_VERBS_CMD_POST_SEND` as a doorbell; on siw not where the kernel is on its way. Where
+    /// the driver keeps its queues in the kernel, the command posts what was pushed.
     ///
     /// # Errors
     ///
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel and refuses one of the
+    /// requests: with ENOMEM for a full queue.
     /// [`ErrorKind::WrongProcess`] after a fork. On siw [`ErrorKind::Invalid`] for a read on a
     /// connection that was made without, which only the doorbell tells: it and those pushed behind
     /// it, of which the error says the number, are not posted. Any other error is that of the
@@ -599,7 +606,8 @@ impl ReceiveQueue<'_> {
 
     /// Sees to what was pushed since the last time.
     ///
-    /// No system call while receives are to be had. Of a request to a queue pair that is in ERR rxe
+    /// No system call while receives are to be had, but where the driver keeps its queues in the
+    /// kernel: there `IB_USER_VERBS_CMD_POST_RECV` posts what was pushed. Of a request to a queue pair that is in ERR rxe
     /// must be told (`IB_USER_VERBS_CMD_MODIFY_QP`) for it to come back, and on siw the library
     /// completes it; of one that failed by itself the library knows only after a
     /// [`disconnect`](crate::cm::CmId::disconnect) or [`modify`](QueuePair::modify), and on siw after
@@ -607,6 +615,8 @@ impl ReceiveQueue<'_> {
     ///
     /// # Errors
     ///
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel and refuses one of the
+    /// requests: with ENOMEM for a full queue.
     /// [`ErrorKind::WrongProcess`] after a fork. Any other error is that of telling rxe
     /// ([`ErrorKind::DeviceGone`]): the requests stand in the queue, so that the obligations of
     /// [`push`](Self::push) hold.
@@ -620,7 +630,12 @@ impl ReceiveQueue<'_> {
 
     #[inline]
     fn settle(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.pushed) { self.qp.settle() } else { Ok(()) }
+        if !std::mem::take(&mut self.pushed) {
+            return Ok(());
+        }
+        let rung = self.ring.get().ring(self.qp.context(), self.qp.inner.object.handle());
+        rung.map_err(|error| self.qp.refused(POST_RECV, error))?;
+        self.qp.settle()
     }
 
     /// Posts a receive request: [`push`](Self::push) and [`ring`](Self::ring).

@@ -20,7 +20,7 @@ use verbs_abi::rxe::{
 use verbs_abi::{
     Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
     ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq, ib_uverbs_req_notify_cq,
+    ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -32,7 +32,7 @@ use super::request::{count, total};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
-use crate::verbs::{Completion, Context, QpState, ReceiveRequest, Sge};
+use crate::verbs::{Completion, Context, ReceiveRequest, Sge};
 
 pub(super) fn create_cq(
     context: &Context,
@@ -131,13 +131,6 @@ pub(super) fn resize_srq(
     Ok(info)
 }
 
-/// Arms a completion queue. `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
-pub(super) fn request_notify(context: &Context, handle: u32, solicited_only: bool) -> Result<()> {
-    let request =
-        ib_uverbs_req_notify_cq { cq_handle: handle, solicited_only: u32::from(solicited_only) };
-    context.command("arm", "a completion queue", request)
-}
-
 /// The consumer's end of a completion queue. An element begins with the completion.
 #[derive(Debug)]
 pub(crate) struct CompletionRing {
@@ -204,14 +197,4 @@ impl ReceiveRing {
         slot.pass_on();
         Ok(())
     }
-}
-
-/// That the kernel looks at what is posted in `state`.
-#[inline]
-pub(super) fn check_receive(state: QpState) -> Result<(), PostError> {
-    if state == QpState::IB_QPS_RESET {
-        let reason = "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT";
-        return Err(PostError::Invalid(reason.into()));
-    }
-    Ok(())
 }

@@ -1,0 +1,130 @@
+//! The commands of queues that a driver keeps in the kernel: as long as what is posted, and answered with as much as was
+//! asked for.
+//!
+//! # Safety
+//!
+//! As in the module above: the address that a command holds is that of its response, which is put in here.
+//! Posting gives memory to the device.
+
+use std::os::fd::AsFd;
+use std::ptr;
+
+use nix::errno::Errno;
+use verbs_abi::{
+    Command, IB_USER_VERBS_CMD_POLL_CQ, IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND,
+    IB_USER_VERBS_CMD_POST_SRQ_RECV, ib_uverbs_cmd_hdr, ib_uverbs_poll_cq, ib_uverbs_poll_cq_resp,
+    ib_uverbs_wc,
+};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::{HEADER, UverbsFile, address};
+use crate::sys::command::{self, Joined, Refused};
+
+/// How many bytes may stand behind the request of a post: the ioctl counts in 16 bits.
+pub(crate) const MOST_POSTED: usize = 60_000;
+
+/// What POLL_CQ stores.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Polled {
+    header: ib_uverbs_poll_cq_resp,
+    completions: [ib_uverbs_wc; Self::MOST],
+}
+
+impl Polled {
+    /// How many completions there is room for.
+    pub(crate) const MOST: usize = 16;
+
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self::new_zeroed())
+    }
+}
+
+impl UverbsFile {
+    /// Whether the driver serves the plain command `number`, as far as can be seen without one: a
+    /// header alone is too short for any of these, but that is not what the kernel looks at first.
+    pub(crate) fn offers(&self, number: u32) -> bool {
+        let header = ib_uverbs_cmd_hdr::plain(number, 0, 0).expect("nothing fits");
+        // SAFETY: a header holds no address.
+        let written = unsafe { command::write(self.fd.as_fd(), header.as_bytes()) };
+        written == Err(Refused::Os(Errno::ENOSPC))
+    }
+
+    /// Posts work requests by `request`, behind which go `behind`, at most [`MOST_POSTED`] bytes. What the
+    /// kernel answers holds where it refuses, too. `frame` is where the command is put together.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), for each of the
+    /// requests.
+    pub(crate) unsafe fn post<C: Command>(
+        &self,
+        mut request: C,
+        behind: [&[u8]; 2],
+        frame: &mut Vec<u8>,
+    ) -> (C::Response, Result<(), Refused>) {
+        const {
+            assert!(
+                C::NUMBER == IB_USER_VERBS_CMD_POST_SEND
+                    || C::NUMBER == IB_USER_VERBS_CMD_POST_RECV
+                    || C::NUMBER == IB_USER_VERBS_CMD_POST_SRQ_RECV,
+                "only these are longer than their request"
+            );
+        }
+        let mut response = C::Response::new_zeroed();
+        if let Some(field) = request.response_mut() {
+            *field = address(ptr::from_mut(&mut response)).into();
+        }
+        let length = size_of::<C>() + behind[0].len() + behind[1].len();
+        let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, length, size_of::<C::Response>());
+        frame.clear();
+        frame.extend_from_slice(header.expect("64 KiB are few words").as_bytes());
+        frame.extend_from_slice(request.as_bytes());
+        behind.iter().for_each(|part| frame.extend_from_slice(part));
+        // SAFETY: the request holds the address of `response`, a live local of the length that the
+        // header says; for the memory of the work requests the caller answers.
+        let sent = unsafe { self.exchange(frame, response.as_mut_bytes()) };
+        (response, sent)
+    }
+
+    /// Takes at most `most` completions off the queue that the kernel knows as `cq_handle`. Fails with what is wrong with
+    /// the answer, where that is it.
+    pub(crate) fn poll_cq<'a>(
+        &self,
+        cq_handle: u32,
+        most: usize,
+        polled: &'a mut Polled,
+    ) -> Result<Result<&'a [ib_uverbs_wc], &'static str>, Refused> {
+        let most = most.min(Polled::MOST);
+        let request = ib_uverbs_poll_cq {
+            response: address(ptr::from_mut(polled)).into(),
+            cq_handle,
+            ne: u32::try_from(most).expect("16 fits"),
+        };
+        let lengths = (size_of::<ib_uverbs_poll_cq>(), size_of::<Polled>());
+        let header = ib_uverbs_cmd_hdr::plain(IB_USER_VERBS_CMD_POLL_CQ, lengths.0, lengths.1);
+        let header = header.expect("short, and whole words");
+        let frame = Joined(header, request);
+        // SAFETY: the request holds the address of `polled`, which has room for `MOST`
+        // completions behind their number, and asks for no more.
+        unsafe { self.exchange(frame.as_bytes(), polled.as_mut_bytes()) }?;
+        let count = usize::try_from(polled.header.count).unwrap_or(usize::MAX);
+        let within = polled.completions[..most].get(..count);
+        Ok(within.ok_or("more completions than were asked for"))
+    }
+
+    /// Sends a plain command, `frame` with its header, which holds the address of `response`.
+    ///
+    /// # Safety
+    ///
+    /// What the command makes the kernel store at that address must fit into `response`, and memory that it
+    /// gives to the device must be that of the commands above.
+    unsafe fn exchange(&self, frame: &[u8], response: &mut [u8]) -> Result<(), Refused> {
+        self.check_process()?;
+        let number = u32::from_ne_bytes(frame[..4].try_into().expect("four bytes"));
+        let (address, lengths) = (address(response.as_mut_ptr()), [response.len(), 0]);
+        // SAFETY: the caller answers for what the command holds, and `response` lives as long as the
+        // call and has the length that goes with its address.
+        unsafe { self.issue(number, frame, HEADER..frame.len(), address, lengths) }
+    }
+}

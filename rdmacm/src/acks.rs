@@ -125,6 +125,12 @@ impl Acks {
         unpoisoned(waited).waiting -= 1;
     }
 
+    /// Makes everybody else wait.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.lock()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         unpoisoned(self.state.lock())
     }

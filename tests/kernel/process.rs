@@ -1,5 +1,6 @@
 //! What belongs to the process that opened it: children, and threads with other credentials.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -12,9 +13,13 @@ use rdmacm::verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair,
     QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
 };
+use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind, WrongProcess};
+use zerocopy::FromZeros;
 
-use crate::bed::{Connection, LONG, announce, asleep, channel, id, ids, listen, objects, rxe};
+use crate::bed::{
+    Connection, Ending, LONG, announce, asleep, channel, id, ids, listen, objects, rxe,
+};
 use crate::child::{change_credentials_of_this_thread, in_child};
 use crate::io::Shape;
 
@@ -128,6 +133,45 @@ fn a_child_of_a_process_that_waits_does_not_wait_for_it() {
         });
         client.io.post(2, SendOperation::Send, 8..16, SIGNALED).expect("post a send");
         client.io.done(2);
+    });
+    connection.close();
+}
+
+/// Most of the time one of the parent's threads has what a call of the child would wait for.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_of_a_process_that_is_busy_does_not_wait_for_it() {
+    let connection = Connection::new(Shape::default());
+    let (io, server) = (&connection.client.io, &connection.server.io);
+    let mut rights = ib_uverbs_qp_attr::new_zeroed();
+    rights.qp_attr_mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS.bits();
+    rights.qp_access_flags = 7;
+    let there = server.written_at(0);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ending = Ending(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                io.post(1, there, 0..64, SIGNALED).expect("post a write");
+                io.done(1);
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                io.qp().modify(&rights).expect("modify");
+            }
+        });
+        for _ in 0..20 {
+            in_child(|| {
+                alarm::set(10);
+                forked(io.qp().modify(&rights));
+                forked(io.qp().query());
+                forked(io.post(2, there, 0..64, SIGNALED));
+                forked(io.receive(3, 0..64));
+                forked(io.cq().poll(&mut [rdmacm::verbs::Completion::default()]));
+                forked(connection.client.id.disconnect());
+            });
+        }
     });
     connection.close();
 }

@@ -97,7 +97,7 @@ impl CmId {
 
     /// The queue pair that [`create_qp`](Self::create_qp) made.
     pub fn qp(&self) -> Option<QueuePair> {
-        self.inner.state().qp.clone()
+        if self.inner.process.is_current() { self.inner.state().qp.clone() } else { None }
     }
 
     /// Lets go of the id's queue pair, which is destroyed unless the program holds it too. It is
@@ -370,7 +370,7 @@ impl Inner {
 
     /// That there is a request to accept, which nobody else accepts from now on.
     fn take_acceptance(&self, operation: &'static str) -> Result<()> {
-        self.process.check().map_err(|refused| refused.during(operation, self.to_string()))?;
+        self.check_process(operation)?;
         // The kernel would refuse only after the queue pair of a connection that stands was touched.
         if mem::take(&mut self.state().acceptable) {
             return Ok(());
@@ -381,6 +381,8 @@ impl Inner {
 
     /// Tells the peer that accepted that the queue pair is ready.
     fn confirm(&self) -> Result<()> {
+        const OPERATION: &str = "confirm the connection of";
+        self.check_process(OPERATION)?;
         // Without parameters (`valid` is 0) the command means "ready to use".
         let request = rdma_ucm_accept {
             uid: AlignedU64::default(),
@@ -391,7 +393,7 @@ impl Inner {
         };
         // Held throughout: another thread may read at once that the peer has disconnected.
         let mut state = self.state();
-        self.command("confirm the connection of", || self.to_string(), request)?;
+        self.command(OPERATION, || self.to_string(), request)?;
         state.established = true;
         Ok(())
     }

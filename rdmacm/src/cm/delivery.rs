@@ -96,7 +96,7 @@ impl EventChannel {
 
     /// Finds the id that the kernel means and makes the event the program's; `None` where there is
     /// nobody to tell.
-    fn deliver(&self, raw: &RawEvent) -> Option<Event> {
+    pub(super) fn deliver(&self, raw: &RawEvent) -> Option<Event> {
         if raw.event_type() == EventType::ConnectRequest {
             return self.deliver_request(raw);
         }

@@ -112,6 +112,7 @@ impl CmId {
 
     /// Refuses what is for ids without a queue pair of their own.
     fn check_external(&self, operation: &'static str) -> Result<()> {
+        self.inner.check_process(operation)?;
         match self.inner.state().qp {
             None => Ok(()),
             Some(_) => {

@@ -146,6 +146,8 @@ impl CmId {
             let reason = format!("port space {port_space:?} has no queue pairs of {qp_type}");
             return Err(Error::invalid("create", "an id", reason));
         }
+        let refused = |refused: Refused| refused.during("create", "an id");
+        channel.inner.file.check_process().map_err(refused)?;
         let token = IDS.reserve();
         let created = channel.inner.command(rdma_ucm_create_id {
             uid: token.get().into(),
@@ -156,9 +158,9 @@ impl CmId {
         });
         let handle = match created {
             Ok(response) => response.id,
-            Err(refused) => {
+            Err(error) => {
                 IDS.remove(token);
-                return Err(refused.during("create", "an id"));
+                return Err(refused(error));
             }
         };
         let channel = Arc::clone(&channel.inner);
@@ -220,6 +222,9 @@ impl CmId {
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         const OPERATION: &str = "destroy";
+        if let Err(error) = self.inner.check_process(OPERATION) {
+            return Err(DestroyError::new(self, error));
+        }
         if self.inner.acks.held_by_this_thread() {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
             let error = Error::new(OPERATION, self.inner.to_string(), kind);
@@ -340,6 +345,12 @@ impl Inner {
         unpoisoned(self.home.write())
     }
 
+    /// Refuses `operation` in a child of the process that made the id. First in all that takes a lock:
+    /// one that another thread held while the process forked stays locked in the child.
+    pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
+        self.process.check().map_err(|refused| refused.during(operation, self.to_string()))
+    }
+
     /// Sends a command to the channel that owns the id.
     pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
         self.run(|file| file.command(request))
@@ -350,6 +361,7 @@ impl Inner {
         &self,
         command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
+        self.process.check()?;
         let home = self.home();
         // What the kernel would say.
         if self.is_gone() { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.run(command) }
@@ -394,6 +406,8 @@ impl Inner {
 
     /// The context of the id's device, asked for once.
     pub(super) fn context(&self) -> Result<Context> {
+        const OPERATION: &str = "find the device of";
+        self.check_process(OPERATION)?;
         let mut state = self.state();
         if let Some(context) = &state.context {
             return Ok(context.clone());
@@ -402,7 +416,7 @@ impl Inner {
         let guid = Guid::new(u64::from_be(answer.node_guid.get()));
         if guid == Guid::default() {
             let reason = "the id is not bound to a device: resolve an address first";
-            return Err(Error::invalid("find the device of", self.to_string(), reason));
+            return Err(Error::invalid(OPERATION, self.to_string(), reason));
         }
         let context = Context::shared_by(guid, answer.ibdev_index)?;
         state.context = Some(context.clone());

@@ -71,6 +71,7 @@ impl Inner {
         sync: Option<Arc<Synchronous>>,
     ) -> Result<()> {
         const OPERATION: &str = "migrate";
+        self.check_process(OPERATION)?;
         if self.acks.held_by_this_thread() {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
             return Err(Error::new(OPERATION, self.to_string(), kind));

@@ -22,6 +22,8 @@
 
 mod address;
 mod channel;
+#[cfg(test)]
+mod child;
 mod connection;
 mod create_ep;
 mod delivery;

@@ -127,6 +127,7 @@ impl CmId {
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<()> {
         const OPERATION: &str = "leave the multicast group";
+        self.inner.check_process(OPERATION)?;
         let address = group.into();
         let subject = || format!("{address} on {}", self.inner);
         // Of a synchronous id, no thread may wait for the event that goes with the membership.
@@ -160,6 +161,7 @@ impl CmId {
 impl Inner {
     /// Begins to join a group.
     fn join(self: &Arc<Self>, address: Address, membership: Membership) -> Result<(), Refused> {
+        self.process.check()?;
         let encoded = addr::encode(&address);
         let token = GROUPS.reserve();
         let group = Arc::new(Group {
@@ -210,7 +212,9 @@ impl Inner {
 
     /// Lets go of the id's queue pair, which is in none of the id's groups any more then.
     pub(super) fn let_go_of_qp(&self) {
-        self.take_qp_out_of(&mut self.groups());
+        if self.process.is_current() {
+            self.take_qp_out_of(&mut self.groups());
+        }
     }
 
     fn take_qp_out_of(&self, groups: &mut [Joined]) {

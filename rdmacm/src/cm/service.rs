@@ -103,13 +103,15 @@ impl CmId {
     /// ENOENT where nothing was resolved, or not yet, or the result is taken.
     #[doc(alias = "rdma_query_addrinfo")]
     pub fn query_addrinfo(&self) -> Result<Vec<AddrInfo>> {
+        const OPERATION: &str = "query the address information of";
+        self.inner.check_process(OPERATION)?;
         let mut state = self.inner.state();
         match std::mem::take(&mut state.resolution) {
             Resolution::Answered(found) => Ok(found),
             other => {
                 state.resolution = other;
                 let subject = self.inner.to_string();
-                Err(Error::os("query the address information of", subject, Errno::ENOENT))
+                Err(Error::os(OPERATION, subject, Errno::ENOENT))
             }
         }
     }
@@ -155,6 +157,7 @@ impl Inner {
     }
 
     fn begin_resolution(&self, operation: &'static str, start: Resolution) -> Result<()> {
+        self.check_process(operation)?;
         let mut state = self.state();
         if !matches!(state.resolution, Resolution::None) {
             return Err(Error::os(operation, self.to_string(), Errno::EBUSY));

@@ -124,6 +124,7 @@ impl CmId {
     /// [`migrate`](Self::migrate).
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate_to_sync(&self) -> Result<()> {
+        self.inner.check_process("migrate")?;
         if self.is_sync() {
             let reason = "it is synchronous already";
             return Err(Error::invalid("migrate", self.inner.to_string(), reason));
@@ -152,12 +153,14 @@ impl CmId {
     /// long as TCP takes, whatever the limit. A [`get_request`](Self::get_request) leaves nothing
     /// unfinished.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
-        self.inner.state().timeout = timeout;
+        if self.inner.process.is_current() {
+            self.inner.state().timeout = timeout;
+        }
     }
 
     /// The limit that [`set_timeout`](Self::set_timeout) has set.
     pub fn timeout(&self) -> Option<Duration> {
-        self.inner.state().timeout
+        if self.inner.process.is_current() { self.inner.state().timeout } else { None }
     }
 
     /// The event that [`finish`](Self::finish) would wait for: that of a call of this synchronous id
@@ -248,7 +251,7 @@ impl CmId {
 }
 
 impl Synchronous {
-    fn new(channel: EventChannel) -> Self {
+    pub(super) fn new(channel: EventChannel) -> Self {
         Self {
             channel,
             turn: RwLock::default(),
@@ -345,12 +348,13 @@ impl Inner {
         mode.finish(self, awaited)
     }
 
-    /// What a synchronous id has in addition.
+    /// What a synchronous id has in addition. In a forked child none has: nothing waits there.
     pub(super) fn synchronous(&self) -> Option<Arc<Synchronous>> {
-        self.home().sync.clone()
+        if self.process.is_current() { self.home().sync.clone() } else { None }
     }
 
     fn expect_synchronous(&self, operation: &'static str) -> Result<Arc<Synchronous>> {
+        self.check_process(operation)?;
         self.synchronous().ok_or_else(|| {
             let reason = "the id is not synchronous: its events are on its channel";
             Error::invalid(operation, self.to_string(), reason)

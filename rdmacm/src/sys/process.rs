@@ -107,19 +107,23 @@ impl Process {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    use nix::sys::wait::{WaitStatus, waitpid};
-    use nix::unistd::{ForkResult, fork};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Runs `check` in a forked child and returns what it said.
-    fn in_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child only runs `check`, which neither allocates nor takes locks, and leaves
-        // by `_exit`.
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, alarm, fork};
+
+    /// Runs `check` in a forked child and returns what it said: no, where it does not return.
+    pub(crate) fn in_child(check: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child goes on with this thread alone, and leaves by `_exit`. If `check` waits
+        // for what another thread has, an alarm ends it; the allocator's locks are the C library's
+        // to keep whole.
         match unsafe { fork() }.expect("fork") {
             ForkResult::Child => {
-                let code = i32::from(!check());
+                alarm::set(20);
+                let code = i32::from(!catch_unwind(AssertUnwindSafe(check)).unwrap_or(false));
                 // SAFETY: `_exit` has no preconditions.
                 unsafe { libc::_exit(code) }
             }

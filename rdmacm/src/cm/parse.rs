@@ -79,6 +79,11 @@ event_types! {
     Disconnected = RDMA_CM_EVENT_DISCONNECTED;
     /// The device of the id was removed: only destroying the id is left. The removal itself waits,
     /// in the kernel, until the device's context and all that was made in it are dropped too.
+    ///
+    /// Where `rdma_cm` was loaded before `ib_uverbs`, as `modprobe rdma_ucm` does it, the event
+    /// itself comes only after that, unless the driver can take a context from its user (rxe and siw
+    /// cannot): who waits for the event before letting go of the context waits for ever. There it
+    /// is [`device::list`](crate::device::list), which has the device no more, that tells first.
     DeviceRemoval = RDMA_CM_EVENT_DEVICE_REMOVAL;
     /// The multicast group is joined.
     MulticastJoin = RDMA_CM_EVENT_MULTICAST_JOIN;

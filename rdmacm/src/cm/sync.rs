@@ -152,6 +152,12 @@ impl CmId {
     /// kernel's: after one of those the call is over.) On iWARP the command that connects takes as
     /// long as TCP takes, whatever the limit. A [`get_request`](Self::get_request) leaves nothing
     /// unfinished.
+    ///
+    /// Of the calls that wait for the program itself, to acknowledge an event by dropping it, none
+    /// has a limit: [`destroy`](Self::destroy), [`migrate`](Self::migrate),
+    /// [`migrate_to_sync`](Self::migrate_to_sync), [`leave_multicast`](Self::leave_multicast), and
+    /// the `destroy` of queues and queue pairs. Where it is their own thread that holds the event,
+    /// they do not wait: that is an error at once.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         if self.inner.process.is_current() {
             self.inner.state().timeout = timeout;

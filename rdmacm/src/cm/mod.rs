@@ -19,6 +19,22 @@
 //! A [synchronous](CmId#synchronous-ids) id has no channel of the program's: its calls return when
 //! the event has come. [`CmId::create_ep`] makes one in one call. [`CmId::migrate`] moves an id from
 //! channel to channel, or out of the synchronous mode.
+//!
+//! # What is asked for when it is needed
+//!
+//! Where the C library queries an id at each step, here a command is sent when somebody wants the
+//! answer. [`CmId::local_addr`], [`CmId::peer_addr`] and [`CmId::route`], with GIDs and paths, ask the
+//! kernel each time. The device of an id is found and opened by the first call that needs it
+//! ([`CmId::context`], [`CmId::create_qp`]) and remembered, as are its limits for depths, which
+//! connecting and accepting need. A device's default protection domain ([`CmId::default_pd`]) and the
+//! queues that [`CmId::create_endpoint_qp`] adds are made for the first who asks.
+//!
+//! # What nobody hears of
+//!
+//! An idle connection is silent: nothing keeps it alive, and when its wire is cut or the peer's
+//! machine is gone, no event needs to tell of it, however long that lasts. What is posted then
+//! completes with an error once the queue pair has used up its retries, and [`CmId::disconnect`] ends
+//! the connection. A program that has to know sooner sends something now and then.
 
 mod address;
 mod channel;

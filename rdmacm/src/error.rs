@@ -181,6 +181,7 @@ impl Error {
     /// Where C leaves what is no errno of this error, the closest one: EHOSTUNREACH for a peer that
     /// refused to say where to send datagrams, for [`ErrorKind::NotResolved`] that of the `EAI_*`
     /// code.
+    #[doc(alias = "rdma_seterrno")]
     pub fn errno(&self) -> i32 {
         match &self.kind {
             ErrorKind::Os(errno)

@@ -31,6 +31,7 @@ use crate::sys::ucma::UcmaFile;
 /// After a fork the channel belongs to the parent: every call of the child fails with
 /// [`ErrorKind::WrongProcess`], and drops there do nothing.
 #[doc(alias = "rdma_event_channel")]
+#[doc(alias = "rdma_destroy_event_channel")]
 #[derive(Debug)]
 pub struct EventChannel {
     pub(super) inner: Arc<ChannelInner>,

@@ -220,6 +220,7 @@ impl CmId {
     /// counts for the one that received it.) [`ErrorKind::WrongProcess`]. The id comes back
     /// with the error.
     #[doc(alias = "rdma_destroy_id")]
+    #[doc(alias = "rdma_destroy_ep")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         const OPERATION: &str = "destroy";
         if let Err(error) = self.inner.check_process(OPERATION) {

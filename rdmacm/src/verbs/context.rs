@@ -113,6 +113,7 @@ impl Context {
     ///
     /// Those of [`open`](Self::open).
     #[doc(alias = "rdma_get_devices")]
+    #[doc(alias = "rdma_free_devices")]
     pub fn shared(device: &Device) -> Result<Self> {
         let index = |known: &Device| known.index().zip(device.index());
         let is_meant = |known: &Device| {

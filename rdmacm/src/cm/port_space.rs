@@ -18,7 +18,8 @@ pub enum PortSpace {
     #[doc(alias = "RDMA_PS_UDP")]
     Udp,
     /// Unreliable datagrams and multicast in the groups and with the Q_Key of IP over InfiniBand.
-    /// `RDMA_PS_IPOIB`.
+    /// `RDMA_PS_IPOIB`. Its IP addresses are those of network devices of IP over InfiniBand: binding
+    /// to one of another, on RoCE or iWARP, is EINVAL.
     #[doc(alias = "RDMA_PS_IPOIB")]
     IpoIb,
     /// Any type of queue pair, see [`CmId::with_qp_type`]. `RDMA_PS_IB`.

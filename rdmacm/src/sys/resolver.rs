@@ -71,7 +71,8 @@ pub(crate) fn getaddrinfo(
 fn said(code: c_int) -> String {
     // SAFETY: any number will do.
     let text = unsafe { libc::gai_strerror(code) };
-    // SAFETY: it is a string of the C library, which nobody changes or frees.
+    // SAFETY: it is a string of the C library: never null, with a zero byte at its end, and nobody
+    // changes or frees it while it is copied.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
@@ -88,11 +89,14 @@ impl List {
             let length = usize::try_from(entry.ai_addrlen).expect("addresses are short");
             let address = match entry.ai_addr.is_null() {
                 true => Vec::new(),
-                // SAFETY: the pointer is that of the entry's address, which has this length.
+                // SAFETY: the pointer is that of the entry's address, one allocation whose first
+                // `length` bytes getaddrinfo has written; bytes need no alignment, an address is
+                // far shorter than `isize::MAX`, and nobody writes to the list while it lives.
                 false => unsafe { slice::from_raw_parts(entry.ai_addr.cast(), length) }.to_vec(),
             };
             let canonname = (!entry.ai_canonname.is_null()).then(|| {
-                // SAFETY: the pointer is that of a string in the entry.
+                // SAFETY: the pointer is not null, it is that of a string in the list with a zero
+                // byte at its end, and nobody writes to the list while it lives.
                 let name = unsafe { CStr::from_ptr(entry.ai_canonname) };
                 name.to_string_lossy().into_owned()
             });

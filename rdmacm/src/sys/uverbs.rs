@@ -3,8 +3,9 @@
 //! # Safety
 //!
 //! A request holds the address of its response, which is put in here and lives until the write
-//! returns. Requests that hold another address are those of memory to register, and the driver's part
-//! of MODIFY_SRQ: sending them is `unsafe`, and so is posting, which gives memory to the device. Descriptors in responses are wrapped at once, each once.
+//! returns. Other addresses are in requests that register memory, in the driver's part of MODIFY_SRQ,
+//! and in the work behind a post: no safe function sends those. Descriptors in responses are wrapped
+//! at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
 mod queue;
@@ -20,6 +21,7 @@ use verbs_abi::ioctl::{
 };
 use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_SRQ,
+    IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND, IB_USER_VERBS_CMD_POST_SRQ_RECV,
     IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr,
     ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
     ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
@@ -100,9 +102,9 @@ impl UverbsFile {
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         const { assert_has_no_memory::<C>() };
-        const { assert!(C::NUMBER != IB_USER_VERBS_CMD_MODIFY_SRQ || size_of::<I>() == 0) };
-        // SAFETY: as was just asserted, the request has no memory for the device, and the driver's
-        // part is not that of MODIFY_SRQ, the one with an address.
+        const { assert!(size_of::<I>() == 0 || !has_addresses_behind::<C>()) };
+        // SAFETY: as was just asserted, the request has no memory for the device, and what is behind
+        // it has no address.
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
@@ -310,10 +312,22 @@ impl UverbsFile {
     }
 }
 
-/// That `C` gives the device no memory: none but these commands do.
+/// That `C` itself gives the device no memory: no other request does.
 const fn assert_has_no_memory<C: Command>() {
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REG_MR, "the device may write to its memory");
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
+}
+
+/// Whether what comes behind `C` has addresses: the driver's part of MODIFY_SRQ, and the requests to
+/// post, whose memory the device is given.
+const fn has_addresses_behind<C: Command>() -> bool {
+    matches!(
+        C::NUMBER,
+        IB_USER_VERBS_CMD_MODIFY_SRQ
+            | IB_USER_VERBS_CMD_POST_SEND
+            | IB_USER_VERBS_CMD_POST_RECV
+            | IB_USER_VERBS_CMD_POST_SRQ_RECV
+    )
 }
 
 /// The command's number as headers and INVOKE_WRITE have it.

@@ -33,7 +33,8 @@
 //! # Kernels
 //!
 //! The commands are those of Linux 3.11 and later; what came later still says so, and is
-//! [`ErrorKind::Unsupported`] on an older kernel. The commands that were there before 3.11
+//! [`ErrorKind::Unsupported`] on an older kernel, but for what such a kernel ignores
+//! ([ECE](cm::Ece)). The commands that were there before 3.11
 //! (`BIND_IP`, `RESOLVE_IP`, `QUERY_ROUTE`, `JOIN_IP_MCAST`) are in [`ucma_abi`] only.
 //!
 //! # Processes

@@ -62,7 +62,8 @@ impl CmId {
     /// program's own queue pair. An accepting id says the vendor that the peer named, as the
     /// protocol wants it, and these options.
     ///
-    /// No command: it goes with CONNECT and ACCEPT (Linux 5.8).
+    /// No command: it goes with CONNECT and ACCEPT (Linux 5.8; an older kernel leaves it out, and does
+    /// not say so).
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 //! Options of an id: SET_OPTION.
 
+use nix::errno::Errno;
 use ucma_abi::{
     RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
     RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_ucm_set_option,
@@ -11,9 +12,8 @@ use super::id::{CmId, Inner};
 use super::parse::EventType;
 #[cfg(doc)]
 use super::route::{PathRecord, Route};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
 use crate::verbs::QpType;
 
 /// The longest ACK timeout: five bits.
@@ -74,7 +74,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for a timeout of more than five bits, and for an id whose
-    /// queue pairs are neither RC nor XRC_INI.
+    /// queue pairs are neither RC nor XRC_INI; [`ErrorKind::Unsupported`] before Linux 5.1.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<()> {
@@ -123,7 +123,22 @@ impl CmId {
             optlen: 0,
         };
         let set = self.inner.run(|file| file.set_option(request, value));
-        set.map_err(|refused| Inner::refused(operation, self.inner.to_string(), refused))
+        set.map_err(|refused| self.inner.option_refused(operation, refused))
+    }
+}
+
+impl Inner {
+    /// The error of setting an option for `operation`.
+    fn option_refused(&self, operation: &'static str, refused: Refused) -> Error {
+        match refused {
+            // An option that the kernel does not know: every other one is older than what this
+            // library needs.
+            Refused::Os(Errno::ENOSYS) => {
+                let kind = ErrorKind::Unsupported("the ACK timeout needs Linux 5.1".into());
+                Error::new(operation, self.to_string(), kind)
+            }
+            refused => Self::refused(operation, self.to_string(), refused),
+        }
     }
 }
 
@@ -148,4 +163,23 @@ const IB_PATH: Name = Name { level: RDMA_OPTION_IB, name: RDMA_OPTION_IB_PATH };
 /// A C `int` that says yes or no.
 fn int(value: bool) -> [u8; 4] {
     i32::from(value).to_ne_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cm::PortSpace;
+    use crate::cm::id::tests::{fake_channel, fake_id};
+
+    #[test]
+    fn an_option_that_the_kernel_does_not_know_is_unsupported() {
+        let (channel, _kernel) = fake_channel();
+        let id = fake_id(&channel, PortSpace::Tcp);
+        let refused = |errno| id.option_refused("set", Refused::Os(errno));
+        let unknown = refused(Errno::ENOSYS);
+        assert!(matches!(unknown.kind(), ErrorKind::Unsupported(_)), "{unknown}");
+        assert!(unknown.to_string().ends_with("needs Linux 5.1"), "{unknown}");
+        assert!(matches!(refused(Errno::ENXIO).kind(), ErrorKind::DeviceGone(_)));
+        assert_eq!(refused(Errno::EINVAL).errno(), libc::EINVAL);
+    }
 }

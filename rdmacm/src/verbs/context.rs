@@ -52,6 +52,16 @@ pub(crate) struct Depths {
 }
 
 impl Depths {
+    /// What a device says that it can do. One that can do more than 254 is as good as one that can
+    /// do that: the connection manager has a byte for it, and 255 in it means the maximum.
+    fn of_device(responder_resources: u32, initiator_depth: u32) -> Self {
+        let byte = |depth: u32| u8::try_from(depth.min(254)).expect("at most 254");
+        Self {
+            responder_resources: byte(responder_resources),
+            initiator_depth: byte(initiator_depth),
+        }
+    }
+
     /// What is within both.
     pub(crate) fn within(self, other: Self) -> Self {
         Self {
@@ -227,19 +237,13 @@ impl Context {
         self.command("query", "port", request)
     }
 
-    /// What [`query_device`](Self::query_device) says of depths, asked once. A device that can do
-    /// more than 255 is as good as one that can do 254: the connection manager has a byte for
-    /// it, and 255 in it means the maximum.
+    /// What [`query_device`](Self::query_device) says of depths, asked once.
     pub(crate) fn depth_limits(&self) -> Result<Depths> {
         if let Some(depths) = self.inner.depths.get() {
             return Ok(*depths);
         }
         let answer = self.query_device()?;
-        let byte = |depth: u32| u8::try_from(depth.min(254)).expect("at most 254");
-        let depths = Depths {
-            responder_resources: byte(answer.max_qp_rd_atom),
-            initiator_depth: byte(answer.max_qp_init_rd_atom),
-        };
+        let depths = Depths::of_device(answer.max_qp_rd_atom, answer.max_qp_init_rd_atom);
         Ok(*self.inner.depths.get_or_init(|| depths))
     }
 
@@ -324,3 +328,20 @@ impl PartialEq for Context {
 }
 
 impl Eq for Context {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_that_no_byte_holds_are_cut_below_the_one_that_means_the_maximum() {
+        for (said, kept) in
+            [(0, 0), (128, 128), (254, 254), (255, 254), (256, 254), (u32::MAX, 254)]
+        {
+            let depths = Depths::of_device(said, 1);
+            assert_eq!((depths.responder_resources, depths.initiator_depth), (kept, 1), "{said}");
+            let depths = Depths::of_device(1, said);
+            assert_eq!((depths.responder_resources, depths.initiator_depth), (1, kept), "{said}");
+        }
+    }
+}

@@ -33,8 +33,8 @@
 //!
 //! An idle connection is silent: nothing keeps it alive, and when its wire is cut or the peer's
 //! machine is gone, no event needs to tell of it, however long that lasts. What is posted then
-//! completes with an error once the queue pair has used up its retries, and [`CmId::disconnect`] ends
-//! the connection. A program that has to know sooner sends something now and then.
+//! completes with an error once the queue pair has used up its [retries](ConnParam::retry_count), and
+//! [`CmId::disconnect`] ends the connection. A program that has to know sooner sends something now and then.
 
 mod address;
 mod channel;

@@ -197,9 +197,40 @@ mod tests {
     use zerocopy::FromZeros;
 
     use super::*;
+    use crate::cm::PortSpace;
     use crate::cm::channel::ChannelInner;
-    use crate::cm::id::tests::{commands, fake_channel};
+    use crate::cm::id::tests::{commands, fake_channel, fake_id_called};
     use crate::sys::ucma::UcmaFile;
+
+    #[test]
+    fn an_event_without_a_number_is_for_the_id_that_the_kernel_names_if_it_is_established() {
+        use rdma_cm_event_type as T;
+
+        // Unlike every other test's.
+        const HANDLE: u32 = 0x5eed_0001;
+        let (channel, _kernel) = fake_channel();
+        let id = fake_id_called(HANDLE, &channel, PortSpace::Tcp);
+        let deliver = |event, handle| {
+            let mut response = rdma_ucm_event_resp::new_zeroed();
+            (response.event, response.id) = (event, handle);
+            channel.deliver(&RawEvent::new(response))
+        };
+        let stray = [T::RDMA_CM_EVENT_REJECTED, T::RDMA_CM_EVENT_DISCONNECTED];
+        for event in stray {
+            assert!(deliver(event, HANDLE).is_none(), "{event:?}");
+        }
+        assert!(deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE + 1).is_none(), "of no id");
+        let event = deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE).expect("an event");
+        assert_eq!((event.event_type(), event.token()), (EventType::Established, id.token));
+        drop(event);
+        // Who destroys the id waits for as many as the kernel has reported.
+        let (says, hears) = mpsc::channel();
+        thread::spawn(move || {
+            id.acks.wait(3);
+            says.send(())
+        });
+        hears.recv_timeout(Duration::from_secs(60)).expect("every event is counted");
+    }
 
     #[test]
     fn a_request_is_fetched_and_destroyed_though_its_listener_is_gone() {

@@ -485,9 +485,18 @@ pub(super) mod tests {
 
     /// An id on it.
     pub(in crate::cm) fn fake_id(channel: &EventChannel, port_space: PortSpace) -> Arc<Inner> {
+        fake_id_called(7, channel, port_space)
+    }
+
+    /// The same with the handle that the kernel gave it.
+    pub(in crate::cm) fn fake_id_called(
+        handle: u32,
+        channel: &EventChannel,
+        port_space: PortSpace,
+    ) -> Arc<Inner> {
         let service = (port_space, port_space.qp_types()[0]);
         let channel = Arc::clone(&channel.inner);
-        Inner::new(IDS.reserve(), 7, service, channel)
+        Inner::new(IDS.reserve(), handle, service, channel)
     }
 
     #[test]

@@ -25,6 +25,7 @@ use verbs_abi::{
     Command, IB_USER_VERBS_CMD_POLL_CQ, ib_uverbs_create_ah, ib_uverbs_create_ah_resp,
     ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
     ib_uverbs_create_srq_resp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_resize_cq,
 };
 
 pub(crate) use self::kernel::Doorbell;
@@ -305,6 +306,8 @@ pub(crate) enum CompletionRing {
     Rxe(rxe::CompletionRing),
     Siw(siw::CompletionRing),
     Generic(generic::CompletionRing),
+    /// None, and why.
+    Absent(&'static str),
 }
 
 impl CompletionRing {
@@ -315,6 +318,30 @@ impl CompletionRing {
             Self::Rxe(ring) => ring.poll(into).map_err(PollError::Malformed),
             Self::Siw(ring) => Ok(ring.poll(into)),
             Self::Generic(ring) => ring.poll(into),
+            Self::Absent(why) => Err(PollError::Malformed(why)),
+        }
+    }
+
+    /// Changes the size of the queue whose ring this is; what it holds then.
+    pub(crate) fn resize(
+        &mut self,
+        file: &UverbsFile,
+        request: ib_uverbs_resize_cq,
+    ) -> Result<u32, Refused> {
+        match self {
+            Self::Rxe(ring) => {
+                let (response, info) = rxe::resize_cq(file, request)?;
+                match ring.remap(file, &info) {
+                    Ok(()) => Ok(response.cqe),
+                    Err(errno) => {
+                        *self = Self::Absent(LOST);
+                        Err(Refused::Os(errno))
+                    }
+                }
+            }
+            Self::Siw(_) | Self::Generic(_) | Self::Absent(_) => {
+                file.command(request).map(|resized| resized.cqe)
+            }
         }
     }
 }

@@ -2,16 +2,21 @@
 
 use std::collections::VecDeque;
 use std::iter;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_wc, ib_wc_flags};
+use nix::errno::Errno;
+use verbs_abi::{
+    AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_resize_cq, ib_uverbs_wc,
+    ib_wc_flags,
+};
 use zerocopy::FromZeros;
 
 use super::bell::Bell;
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
+use super::drain::Marker;
 use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
@@ -22,8 +27,10 @@ use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing, PollError};
 use crate::registry::Token;
+use crate::sys::command::Refused;
 
 const POLL: &str = "poll";
+const POLLED_HERE: &str = "it has the queue's poller; drop that first";
 
 /// What became of a work request.
 #[doc(alias = "ibv_wc")]
@@ -155,25 +162,45 @@ struct Additions {
     flushed: VecDeque<Completion>,
     /// What was rung for those, and has its completion in the ring still.
     bells: Vec<Bell>,
+    /// Those whose completions have yet to come.
+    markers: Vec<Marker>,
 }
 
 impl Additions {
     fn is_empty(&self) -> bool {
-        self.flushed.is_empty() && self.bells.is_empty()
+        self.flushed.is_empty() && self.bells.is_empty() && self.markers.is_empty()
     }
 
-    /// Takes the bells' completions out of the first `count` of `into`, and fills up behind; how
-    /// many there are then.
+    /// Takes what is nobody's out of the first `count` of `into`, and fills up behind; how many there
+    /// are then.
     fn merge(&mut self, into: &mut [Completion], mut count: usize) -> usize {
-        for place in (0..count).rev() {
-            if let Some(bell) = self.bells.iter().position(|bell| bell.made(&into[place])) {
-                self.bells.swap_remove(bell);
-                into[place..count].rotate_left(1);
-                count -= 1;
+        loop {
+            for place in (0..count).rev() {
+                if self.is_nobodys(&into[place]) {
+                    into[place..count].rotate_left(1);
+                    count -= 1;
+                }
             }
+            let rest = into[count..].iter_mut().zip(iter::from_fn(|| self.flushed.pop_front()));
+            let more = rest.map(|(place, flushed)| *place = flushed).count();
+            if more == 0 {
+                return count;
+            }
+            count += more;
         }
-        let rest = into[count..].iter_mut().zip(iter::from_fn(|| self.flushed.pop_front()));
-        count + rest.map(|(place, flushed)| *place = flushed).count()
+    }
+
+    /// Whether `completion` is that of a bell or a marker, which has served then.
+    fn is_nobodys(&mut self, completion: &Completion) -> bool {
+        if let Some(bell) = self.bells.iter().position(|bell| bell.made(completion)) {
+            self.bells.swap_remove(bell);
+            return true;
+        }
+        if let Some(marker) = self.markers.iter().position(|marker| marker.made(completion)) {
+            self.markers.swap_remove(marker);
+            return true;
+        }
+        false
     }
 }
 
@@ -186,7 +213,7 @@ struct Inner {
     has_additions: AtomicBool,
     object: Object<ib_uverbs_destroy_cq>,
     reporter: Reporter,
-    capacity: u32,
+    capacity: AtomicU32,
     channel: Option<CompletionChannel>,
     arming: Arming,
     /// Of the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper, and
@@ -254,7 +281,7 @@ impl CompletionQueue {
             has_additions: AtomicBool::new(false),
             object: Object::new(context, response.cq_handle),
             reporter,
-            capacity: response.cqe,
+            capacity: AtomicU32::new(response.cqe),
             channel: channel.cloned(),
             arming,
             turn: Turn::default(),
@@ -278,7 +305,45 @@ impl CompletionQueue {
 
     /// How many completions it has room for.
     pub fn capacity(&self) -> u32 {
-        self.inner.capacity
+        self.inner.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Makes room for at least `capacity` completions. What is on the queue stays there; threads that
+    /// poll wait meanwhile. `IB_USER_VERBS_CMD_RESIZE_CQ`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a capacity of zero, above the device's, or below the number of completions that are
+    /// on the queue; ENOMEM; [`ErrorKind::Unsupported`] where the driver cannot (siw);
+    /// [`ErrorKind::WouldDeadlock`] where this thread has the [`poller`](Self::poller);
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue
+    /// and its new ring cannot be mapped, the error says so, and every later poll is
+    /// [`ErrorKind::Malformed`].
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&self, capacity: u32) -> Result<()> {
+        const RESIZE: &str = "resize";
+        self.context().check_process(RESIZE, || self.inner.name())?;
+        let Ok(mut ring) = self.inner.ring.hold() else {
+            let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
+            return Err(Error::new(RESIZE, self.inner.subject(), kind));
+        };
+        let request = ib_uverbs_resize_cq {
+            response: AlignedU64::default(),
+            cq_handle: self.handle(),
+            cqe: capacity,
+        };
+        match ring.get().resize(self.context().file(), request) {
+            Ok(resized) => {
+                self.inner.capacity.store(resized, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(Refused::Os(Errno::EOPNOTSUPP)) => {
+                let what = format!("resizing by the driver of {}", self.context().device().name());
+                let kind = ErrorKind::Unsupported(what.into());
+                Err(Error::new(RESIZE, self.inner.subject(), kind))
+            }
+            Err(refused) => Err(self.context().refused(RESIZE, &self.inner.name(), refused)),
+        }
     }
 
     pub(crate) fn handle(&self) -> u32 {
@@ -296,7 +361,7 @@ impl CompletionQueue {
         match self.inner.ring.hold() {
             Ok(ring) => Ok(Poller { inner: &self.inner, ring }),
             Err(HeldHere) => {
-                let kind = ErrorKind::WouldDeadlock("it has the queue's poller; drop that first");
+                let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
                 Err(Error::new(POLL, self.inner.subject(), kind))
             }
         }
@@ -334,9 +399,25 @@ impl CompletionQueue {
         }
     }
 
+    /// Keeps the completion of `marker`, which is about to be posted, from the program.
+    pub(super) fn expect_marker(&self, marker: Marker) {
+        self.inner.additions().markers.push(marker);
+        self.inner.has_additions.store(true, Ordering::Release);
+    }
+
+    /// Whether this thread has the poller.
+    pub(super) fn is_polled_here(&self) -> bool {
+        self.inner.ring.is_held_here()
+    }
+
+    /// The poller, if no thread has it.
+    pub(super) fn free_poller(&self) -> Option<Poller<'_>> {
+        self.inner.ring.hold_if_free().map(|ring| Poller { inner: &self.inner, ring })
+    }
+
     /// Whether it holds fewer such completions than it has room for.
     pub(super) fn may_flush(&self) -> bool {
-        self.inner.additions().flushed.len() < self.inner.capacity as usize
+        self.inner.additions().flushed.len() < self.capacity() as usize
     }
 
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when

@@ -52,18 +52,34 @@ impl<T> Exclusive<T> {
     /// Waits until no other thread holds the value.
     #[inline]
     pub(super) fn hold(&self) -> Result<Held<'_, T>, HeldHere> {
-        let mark = mark();
-        // Whatever else is stored there meanwhile: this thread's mark only by itself.
-        if self.holder.load(Ordering::Relaxed) == mark {
+        if self.is_held_here() {
             return Err(HeldHere);
         }
+        if let Some(held) = self.hold_if_free() {
+            return Ok(held);
+        }
+        let value = Some(self.wait());
+        self.holder.store(mark(), Ordering::Relaxed);
+        Ok(Held { exclusive: self, value })
+    }
+
+    /// The value, if no thread holds it.
+    #[inline]
+    pub(super) fn hold_if_free(&self) -> Option<Held<'_, T>> {
         let value = match self.value.try_lock() {
             Ok(value) => value,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => self.wait(),
+            Err(TryLockError::WouldBlock) => return None,
         };
-        self.holder.store(mark, Ordering::Relaxed);
-        Ok(Held { exclusive: self, value: Some(value) })
+        self.holder.store(mark(), Ordering::Relaxed);
+        Some(Held { exclusive: self, value: Some(value) })
+    }
+
+    /// Whether this thread holds the value.
+    #[inline]
+    pub(super) fn is_held_here(&self) -> bool {
+        // Whatever else is stored there meanwhile: this thread's mark only by itself.
+        self.holder.load(Ordering::Relaxed) == mark()
     }
 
     #[cold]

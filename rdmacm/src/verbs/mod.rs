@@ -12,6 +12,7 @@ mod bell;
 mod completion;
 mod completion_channel;
 mod context;
+mod drain;
 mod event_file;
 mod exclusive;
 mod global_route;

@@ -329,6 +329,22 @@ impl QueuePair {
         }
     }
 
+    /// Whether this thread has one of the queues.
+    pub(super) fn holds_a_queue(&self) -> bool {
+        self.inner.send.is_held_here() || self.inner.receive.is_held_here()
+    }
+
+    /// The send queue, if no thread has it.
+    pub(super) fn free_send_queue(&self) -> Option<SendQueue<'_>> {
+        self.inner.send.hold_if_free().map(|ring| SendQueue { qp: self, ring })
+    }
+
+    /// The receive queue, if no thread has it.
+    pub(super) fn free_receive_queue(&self) -> Option<ReceiveQueue<'_>> {
+        let ring = self.inner.receive.hold_if_free();
+        ring.map(|ring| ReceiveQueue { qp: self, ring, pushed: false })
+    }
+
     /// Posts a send request: [`SendQueue::post`] on a [`send_queue`](Self::send_queue) of its own.
     ///
     /// # Safety
@@ -560,6 +576,18 @@ impl SendQueue<'_> {
     }
 }
 
+impl SendQueue<'_> {
+    /// Posts a request that does nothing, to a queue pair in ERR of whatever type.
+    pub(super) fn mark(&mut self, wr_id: u64) -> Result<(), PostError> {
+        let (operation, payload) = (SendOperation::Send, Payload::Gather(&[]));
+        let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
+        let (ring, doorbell) = (self.ring.get(), self.qp.doorbell());
+        // SAFETY: the request names no memory.
+        unsafe { ring.store(doorbell, QpState::IB_QPS_ERR, &request) }?;
+        ring.ring(doorbell)
+    }
+}
+
 impl Drop for SendQueue<'_> {
     fn drop(&mut self) {
         if self.qp.inner.object.belongs_here() {
@@ -652,6 +680,15 @@ impl ReceiveQueue<'_> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.push(request) }?;
         self.ring()
+    }
+}
+
+impl ReceiveQueue<'_> {
+    /// Posts a request without memory to a queue pair in ERR.
+    pub(super) fn mark(&mut self, wr_id: u64) -> Result<(), PostError> {
+        self.ring.get().store_nothing(wr_id)?;
+        self.pushed = true;
+        Ok(())
     }
 }
 

@@ -15,12 +15,13 @@ mod send;
 use nix::errno::Errno;
 use verbs_abi::rxe::{
     mminfo, rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp,
-    rxe_modify_srq_cmd, rxe_recv_wqe,
+    rxe_modify_srq_cmd, rxe_recv_wqe, rxe_resize_cq_resp,
 };
 use verbs_abi::{
     Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
     ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq,
+    ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq, ib_uverbs_resize_cq,
+    ib_uverbs_resize_cq_resp,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -131,6 +132,15 @@ pub(super) fn resize_srq(
     Ok(info)
 }
 
+/// Resizes a completion queue; where its ring is then.
+pub(super) fn resize_cq(
+    file: &UverbsFile,
+    request: ib_uverbs_resize_cq,
+) -> Result<(ib_uverbs_resize_cq_resp, mminfo), Refused> {
+    let (response, driver): (_, rxe_resize_cq_resp) = file.driver_command(request, ())?;
+    Ok((response, driver.mi))
+}
+
 /// The consumer's end of a completion queue. An element begins with the completion.
 #[derive(Debug)]
 pub(crate) struct CompletionRing {
@@ -138,6 +148,12 @@ pub(crate) struct CompletionRing {
 }
 
 impl CompletionRing {
+    /// Maps the ring that has taken the place of this one.
+    pub(super) fn remap(&mut self, file: &UverbsFile, info: &mminfo) -> Result<(), Errno> {
+        self.queue = Queue::map(file, info, size_of::<Completion>())?;
+        Ok(())
+    }
+
     #[inline]
     pub(super) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
         for (count, completion) in into.iter_mut().enumerate() {

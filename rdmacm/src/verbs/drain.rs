@@ -1,0 +1,167 @@
+//! Waiting for the last completion of a queue pair.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::completion::CompletionQueue;
+use super::queue_pair::QueuePair;
+use super::{Completion, QpState, WcStatus};
+use crate::error::{Error, ErrorKind, Result};
+use crate::provider::PostError;
+use crate::transition;
+
+const DRAIN: &str = "drain";
+
+/// The identifier of the next marker: the queue pair is the program's, which must not choose the same
+/// for a request of its own. So it is a number that nobody chooses.
+static NEXT_WR_ID: AtomicU64 = AtomicU64::new(0x9c5f_2a71_d3e8_0000);
+
+/// A request behind all others, whose completion is nobody's.
+#[derive(Debug, Clone)]
+pub(super) struct Marker {
+    number: u32,
+    wr_id: u64,
+    reached: Arc<AtomicBool>,
+}
+
+impl Marker {
+    /// Whether `completion` is this marker's; it is told of that.
+    pub(super) fn made(&self, completion: &Completion) -> bool {
+        let made = completion.wr_id() == self.wr_id
+            && completion.qp_num() == self.number
+            && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR;
+        if made {
+            self.reached.store(true, Ordering::Release);
+        }
+        made
+    }
+}
+
+/// A queue that is drained: its marker, and whether that is posted.
+struct Draining {
+    marker: Marker,
+    posted: bool,
+}
+
+impl Draining {
+    fn new(cq: &CompletionQueue, number: u32) -> Self {
+        let wr_id = NEXT_WR_ID.fetch_add(1, Ordering::Relaxed);
+        let marker = Marker { number, wr_id, reached: Arc::default() };
+        cq.expect_marker(marker.clone());
+        Self { marker, posted: false }
+    }
+
+    fn is_done(&self) -> bool {
+        self.marker.reached.load(Ordering::Acquire)
+    }
+
+    /// Posts the marker by `post`, unless it is posted; `post` fails while the queue is full.
+    fn post(&mut self, post: impl FnOnce(u64) -> Result<bool>) -> Result<()> {
+        if !self.posted {
+            self.posted = post(self.marker.wr_id)?;
+        }
+        Ok(())
+    }
+}
+
+impl QueuePair {
+    /// Changes the state to ERR, and hands completions to `each` until the last one of both queues has
+    /// been polled: after that no memory is the device's any more on behalf of this queue pair, and
+    /// none of its completions comes.
+    ///
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`, and a request of the library's own behind all others in each
+    /// queue, whose completion is hidden. Of the completion queues everything is polled, also what is
+    /// of other queue pairs. Another thread may poll them as well; what it takes it has. Nobody must
+    /// post to the queue pair meanwhile. Of a [shared](Self::srq) receive queue nothing is drained: what
+    /// of its requests this queue pair has taken completes, but not for certain before this returns.
+    ///
+    /// In the state RESET nothing is posted, and only what has completed is polled.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`] where the last completion has not come within `timeout`, because a
+    /// completion queue has overrun or another thread keeps one of the queues; what was handed over
+    /// is, and draining again goes on. [`ErrorKind::WouldDeadlock`], before anything is changed, where
+    /// this thread has the send queue, the receive queue or a poller. Those of
+    /// [`modify`](Self::modify), [`CompletionQueue::poll`] and of posting.
+    #[doc(alias = "ib_drain_qp")]
+    pub fn drain(&self, timeout: Duration, mut each: impl FnMut(Completion)) -> Result<()> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.context().check_process(DRAIN, || self.subject())?;
+        let (send_cq, recv_cq) = (self.send_cq(), self.recv_cq());
+        if self.holds_a_queue() || send_cq.is_polled_here() || recv_cq.is_polled_here() {
+            let kind = ErrorKind::WouldDeadlock("it has a queue or a poller; drop that first");
+            return Err(Error::new(DRAIN, self.subject(), kind));
+        }
+        let mut queues = [None, None];
+        let in_reset = self.state() == QpState::IB_QPS_RESET;
+        if !in_reset {
+            self.modify(&transition::state_only(QpState::IB_QPS_ERR))?;
+            let caps = self.caps();
+            queues = [(send_cq, caps.max_send_wr), (recv_cq, caps.max_recv_wr)]
+                .map(|(cq, most)| (most > 0).then(|| Draining::new(cq, self.number())));
+        }
+        let mut idle = 0_u32;
+        loop {
+            let [sends, receives] = &mut queues;
+            if let Some(sends) = sends {
+                sends.post(|wr_id| self.mark_sends(wr_id))?;
+            }
+            if let Some(receives) = receives {
+                receives.post(|wr_id| self.mark_receives(wr_id))?;
+            }
+            let polled = hand_over(send_cq, &mut each)? + hand_over(recv_cq, &mut each)?;
+            // Who has polled a marker has polled what was before it.
+            let mut left = queues.iter().flatten().filter(|queue| !queue.is_done());
+            if left.next().is_none() && (polled == 0 || !in_reset) {
+                return Ok(());
+            }
+            if polled > 0 {
+                idle = 0;
+                continue;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::new(DRAIN, self.subject(), ErrorKind::TimedOut));
+            }
+            // The kernel is mostly done at once.
+            idle = idle.saturating_add(1);
+            match idle {
+                0..100 => thread::yield_now(),
+                _ => thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    }
+
+    /// Posts a send that only completes; `false` while there is no room, or somebody has the queue.
+    fn mark_sends(&self, wr_id: u64) -> Result<bool> {
+        let Some(mut queue) = self.free_send_queue() else { return Ok(false) };
+        self.marked(queue.mark(wr_id))
+    }
+
+    /// The same for a receive.
+    fn mark_receives(&self, wr_id: u64) -> Result<bool> {
+        let Some(mut queue) = self.free_receive_queue() else { return Ok(false) };
+        self.marked(queue.mark(wr_id))
+    }
+
+    fn marked(&self, marked: Result<(), PostError>) -> Result<bool> {
+        match marked {
+            Ok(()) => Ok(true),
+            Err(PostError::Full(most)) if most > 0 => Ok(false),
+            Err(error) => Err(error.during(self.context(), DRAIN, self.subject())),
+        }
+    }
+}
+
+/// Hands over what is on `cq`, unless somebody polls it; how many.
+fn hand_over(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
+    let mut some = [Completion::default(); 16];
+    // Not held while the program looks at them.
+    let Some(mut poller) = cq.free_poller() else { return Ok(0) };
+    let count = poller.poll(&mut some)?;
+    drop(poller);
+    some[..count].iter().copied().for_each(each);
+    Ok(count)
+}

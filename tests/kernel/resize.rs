@@ -1,0 +1,129 @@
+//! Completion queues that change their size.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::ConnParam;
+use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation};
+
+use crate::bed::{Connection, Ending, siw};
+use crate::io::Shape;
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+fn shape() -> Shape {
+    let caps = QueuePairCaps { max_send_wr: 64, max_recv_wr: 64, ..QueuePairCaps::default() };
+    Shape { caps, completions: 128, ..Shape::default() }
+}
+
+fn deliver(connection: &Connection, numbers: std::ops::Range<u64>) {
+    let Connection { client, server, .. } = connection;
+    for number in numbers {
+        server.io.receive(number, 0..8).expect("post a receive");
+        client.io.post(number, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+        client.io.done(number);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_on_the_queue_stays_there() {
+    let connection = Connection::new(shape());
+    let cq = connection.server.io.cq();
+    deliver(&connection, 0..10);
+    // One has been taken before.
+    connection.server.io.done(0);
+    cq.resize(500).expect("larger");
+    assert!(cq.capacity() >= 500, "{}", cq.capacity());
+    deliver(&connection, 10..20);
+    cq.resize(25).expect("smaller");
+    assert!((25..500).contains(&cq.capacity()), "{}", cq.capacity());
+    deliver(&connection, 20..25);
+    // Fewer than there are.
+    let error = cq.resize(20).expect_err("24 are on the queue");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    for capacity in [0, 1 << 20] {
+        assert_eq!(cq.resize(capacity).expect_err("refused").errno(), libc::EINVAL);
+    }
+    for number in 1..25 {
+        connection.server.io.done(number);
+    }
+    assert!(connection.server.io.polled().is_none());
+    // It wakes who sleeps on it still.
+    cq.request_notify(false).expect("arm");
+    cq.resize(100).expect("larger");
+    deliver(&connection, 30..31);
+    assert_eq!(connection.server.io.channel().get_event().expect("event").token(), cq.token());
+    connection.server.io.done(30);
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_is_resized_while_others_poll_it_and_post() {
+    let connection = Connection::new(shape());
+    let Connection { client, server, .. } = &connection;
+    let cq = server.io.cq();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let over = &over;
+        let poller = scope.spawn(|| {
+            let mut poller = cq.poller().expect("poller");
+            let mut due = 0..400;
+            while !due.is_empty() {
+                let mut some = [Completion::default(); 3];
+                let count = poller.poll(&mut some).expect("poll");
+                for completion in &some[..count] {
+                    assert!(completion.is_success(), "{completion:?}");
+                    assert_eq!(Some(completion.wr_id()), due.next(), "in order, each once");
+                }
+                thread::yield_now();
+            }
+        });
+        scope.spawn(|| {
+            for capacity in (400..1100).step_by(50).cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                cq.resize(capacity).expect("resize");
+                thread::yield_now();
+            }
+        });
+        let _ending = Ending(over);
+        for number in 0..400_u64 {
+            while server.io.receive(number, 0..8).is_err() {}
+            client.io.post(number, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+            client.io.done(number);
+        }
+        poller.join().expect("the poller lives");
+    });
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_polls_cannot_resize() {
+    let connection = Connection::new(shape());
+    let cq = connection.server.io.cq();
+    let poller = cq.poller().expect("poller");
+    let error = cq.resize(10).expect_err("it would wait for itself");
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    drop(poller);
+    cq.resize(10).expect("resize");
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_does_not_resize() {
+    let connection = Connection::to(siw(0), shape(), &ConnParam::default());
+    let cq = connection.server.io.cq();
+    let before = cq.capacity();
+    let error = cq.resize(10).expect_err("siw cannot");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    assert_eq!(cq.capacity(), before);
+    deliver(&connection, 0..3);
+    (0..3).for_each(|number| assert!(connection.server.io.done(number).is_success()));
+    connection.close();
+}

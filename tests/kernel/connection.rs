@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use rdmacm::cm::{ConnParam, EventData, EventType, RejectReason};
 use rdmacm::verbs::{QpState, SendFlags};
-use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
-use zerocopy::FromZeros;
 
 use crate::bed::{
     Connection, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe, siw,
 };
 use crate::io::Shape;
+use crate::modify::bring;
 
 fn with_data(private_data: &[u8]) -> ConnParam {
     ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
@@ -271,10 +270,7 @@ fn an_answer_that_cannot_be_carried_out_is_an_error() {
     let (_listener, address) = listen(&theirs, rxe(0));
     let client = ask(&ours, address, &ConnParam::default());
     // From ERR there is no way to RTS.
-    let mut failed = ib_uverbs_qp_attr::new_zeroed();
-    failed.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
-    failed.qp_state = QpState::IB_QPS_ERR.0.into();
-    client.io.qp().modify(&failed).expect("modify");
+    bring(client.io.qp(), QpState::IB_QPS_ERR);
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
     let event = ours.get_event().expect("an event");

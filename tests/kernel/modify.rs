@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rdmacm::verbs::{Completion, QpState, QueuePair, SendFlags, SendOperation};
-use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
-use zerocopy::FromZeros;
+use rdmacm::verbs::{
+    AccessFlags, Completion, QpState, QueuePair, QueuePairAttributes, SendFlags, SendOperation,
+};
 
 use crate::bed::{Ending, assert_invalid, channel, listen, resolve, rxe};
 use crate::io::{Io, Shape};
@@ -16,10 +16,7 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 /// Takes `qp` to `state`, for which no other attribute is needed.
 pub(crate) fn bring(qp: &QueuePair, state: QpState) {
-    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
-    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
-    attributes.qp_state = u32::from(state.0);
-    qp.modify(&attributes).expect("modify");
+    qp.modify(&QueuePairAttributes::to(state)).expect("modify");
 }
 
 /// siw turns away the doorbell of a post while it changes anything about the queue pair.
@@ -28,9 +25,7 @@ pub(crate) fn bring(qp: &QueuePair, state: QpState) {
 fn no_post_is_lost_beside_a_change_of_rights_on_siw() {
     let connection = connected(Shape::default());
     let (client, server) = (&connection.client.io, &connection.server.io);
-    let mut rights = ib_uverbs_qp_attr::new_zeroed();
-    rights.qp_attr_mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS.bits();
-    rights.qp_access_flags = 7;
+    let rights = QueuePairAttributes::default().access(AccessFlags::from_bits_retain(7));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let ending = Ending(&stop);

@@ -5,11 +5,10 @@
 //! of the kernel and can be read and tested alone.
 
 use verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
-use zerocopy::FromZeros;
 
 use crate::cm::Service;
 use crate::error::Result;
-use crate::verbs::{Depths, QpState, QueuePair};
+use crate::verbs::{Depths, QpState, QueuePair, QueuePairAttributes};
 
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,12 +93,8 @@ pub(crate) fn carry_out(
 ) -> Result<()> {
     for step in steps {
         let attributes = match step.attributes {
-            Attributes::StateOnly => state_only(step.state),
-            Attributes::PacketsFromZero => {
-                let mut attributes = state_only(step.state);
-                attributes.qp_attr_mask |= ib_qp_attr_mask::IB_QP_SQ_PSN.bits();
-                attributes
-            }
+            Attributes::StateOnly => *QueuePairAttributes::to(step.state),
+            Attributes::PacketsFromZero => *QueuePairAttributes::to(step.state).sq_psn(0),
             Attributes::Asked { responder_resources, initiator_depth, refreshed } => {
                 let init = if refreshed { Some(ask(QpState::IB_QPS_INIT)?) } else { None };
                 let mut attributes = ask(step.state)?;
@@ -126,14 +121,6 @@ fn refresh(attributes: &mut ib_uverbs_qp_attr, init: &ib_uverbs_qp_attr) {
     attributes.qp_attr_mask |= init.qp_attr_mask & common.bits();
     attributes.qp_access_flags = init.qp_access_flags;
     attributes.pkey_index = init.pkey_index;
-}
-
-/// The attributes of a step to `state` that has no others.
-pub(crate) fn state_only(state: QpState) -> ib_uverbs_qp_attr {
-    let mut attributes = ib_uverbs_qp_attr::new_zeroed();
-    attributes.qp_attr_mask = ib_qp_attr_mask::IB_QP_STATE.bits();
-    attributes.qp_state = u32::from(state.0);
-    attributes
 }
 
 #[cfg(test)]
@@ -173,10 +160,10 @@ mod tests {
     #[test]
     fn rights_come_from_init_and_the_path_does_not() {
         let mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PORT;
-        let mut init = state_only(QpState::IB_QPS_INIT);
+        let mut init = *QueuePairAttributes::to(QpState::IB_QPS_INIT);
         init.qp_attr_mask |= mask.bits();
         (init.qp_access_flags, init.port_num) = (6, 1);
-        let mut attributes = state_only(QpState::IB_QPS_RTR);
+        let mut attributes = *QueuePairAttributes::to(QpState::IB_QPS_RTR);
         attributes.qp_access_flags = 1;
         refresh(&mut attributes, &init);
         let expected = ib_qp_attr_mask::IB_QP_STATE | ib_qp_attr_mask::IB_QP_ACCESS_FLAGS;

@@ -8,6 +8,7 @@
 
 mod address_handle;
 mod async_event;
+mod attributes;
 mod bell;
 mod completion;
 mod completion_channel;
@@ -29,6 +30,7 @@ mod turn;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
+pub use attributes::QueuePairAttributes;
 pub use completion::{Completion, CompletionQueue, Poller};
 pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
@@ -44,7 +46,7 @@ pub use post::{
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{
-    ib_event_type as AsyncEventType, ib_mw_type as MemoryWindowType, ib_qp_state as QpState,
-    ib_uverbs_access_flags as AccessFlags, ib_uverbs_qp_type as QpType,
+    ib_event_type as AsyncEventType, ib_mtu as Mtu, ib_mw_type as MemoryWindowType,
+    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags, ib_uverbs_qp_type as QpType,
     ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };

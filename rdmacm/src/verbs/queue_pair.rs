@@ -9,6 +9,7 @@ use verbs_abi::{
     ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
 };
 
+use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::exclusive::Exclusive;
@@ -25,7 +26,6 @@ use crate::lock::unpoisoned;
 use crate::provider::{Doorbell, Leftovers, ReceiveRing, SendRing};
 use crate::registry::Token;
 use crate::sys::command::Refused;
-use crate::transition;
 
 const MODIFY: &str = "modify";
 
@@ -244,7 +244,8 @@ impl QueuePair {
         self.inner.srq.as_ref()
     }
 
-    /// Changes the attributes that the mask in `attributes` names.
+    /// Changes the attributes that the mask in `attributes` names: what [`QueuePairAttributes`] makes,
+    /// or [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) reports.
     ///
     /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the
     /// mask above those are left out. It waits for no thread that posts or polls.
@@ -351,7 +352,7 @@ impl QueuePair {
             return Ok(());
         }
         if self.inner.send_leftovers.is_none() {
-            return self.change(&changing, &transition::state_only(QpState::IB_QPS_ERR));
+            return self.change(&changing, &QueuePairAttributes::to(QpState::IB_QPS_ERR));
         }
         self.complete_leftovers();
         Ok(())

@@ -1,0 +1,209 @@
+//! Attributes of a queue pair, for a program that takes it from state to state itself.
+
+use std::ops::Deref;
+
+use verbs_abi::{
+    ib_mig_state, ib_mtu, ib_qp_attr_mask as Mask, ib_uverbs_ah_attr, ib_uverbs_qp_attr,
+};
+
+#[cfg(doc)]
+use super::QueuePair;
+use super::{AccessFlags, QpState};
+
+/// What [`QueuePair::modify`] is to change: each method sets an attribute and says that it holds.
+///
+/// Which of them a step needs depends on the type of the queue pair; the connection manager has them
+/// all for those of its ids. A connected one without it, whose peer's number is `number`:
+///
+/// ```no_run
+/// # use rdmacm::verbs::{AccessFlags, Mtu, QpState, QueuePair, QueuePairAttributes};
+/// # fn connect(
+/// #     qp: &QueuePair, number: u32, address: rdmacm::verbs_abi::ib_uverbs_ah_attr,
+/// # ) -> rdmacm::Result<()> {
+/// let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);
+/// qp.modify(&init.pkey_index(0).port(1).access(AccessFlags::empty()))?;
+/// let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR).address(address).dest_qp_num(number);
+/// let receive = receive.path_mtu(Mtu::IB_MTU_1024).rq_psn(0);
+/// qp.modify(&receive.max_dest_rd_atomic(1).min_rnr_timer(12))?;
+/// let send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0).max_rd_atomic(1);
+/// qp.modify(&send.timeout(14).retry_cnt(7).rnr_retry(7))
+/// # }
+/// ```
+#[doc(alias = "ibv_qp_attr")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "it changes nothing by itself"]
+pub struct QueuePairAttributes(ib_uverbs_qp_attr);
+
+impl QueuePairAttributes {
+    /// A step to another state.
+    #[doc(alias = "IBV_QP_STATE")]
+    pub fn to(state: QpState) -> Self {
+        Self::default().with(Mask::IB_QP_STATE, |with| with.qp_state = state.0.into())
+    }
+
+    /// The state that it is to be in now: the step is refused where it is not.
+    #[doc(alias = "IBV_QP_CUR_STATE")]
+    pub fn from_state(self, state: QpState) -> Self {
+        self.with(Mask::IB_QP_CUR_STATE, |with| with.cur_qp_state = state.0.into())
+    }
+
+    /// Whether an asynchronous event tells that the send queue has drained, on the way to SQD.
+    #[doc(alias = "IBV_QP_EN_SQD_ASYNC_NOTIFY")]
+    pub fn en_sqd_async_notify(self, notify: bool) -> Self {
+        let notify = u8::from(notify);
+        self.with(Mask::IB_QP_EN_SQD_ASYNC_NOTIFY, |with| with.en_sqd_async_notify = notify)
+    }
+
+    /// What the peer may do.
+    #[doc(alias = "IBV_QP_ACCESS_FLAGS")]
+    pub fn access(self, access: AccessFlags) -> Self {
+        self.with(Mask::IB_QP_ACCESS_FLAGS, |with| with.qp_access_flags = access.bits())
+    }
+
+    /// Index of the partition key in the port's table.
+    #[doc(alias = "IBV_QP_PKEY_INDEX")]
+    pub fn pkey_index(self, index: u16) -> Self {
+        self.with(Mask::IB_QP_PKEY_INDEX, |with| with.pkey_index = index)
+    }
+
+    /// The device's port, from 1.
+    #[doc(alias = "IBV_QP_PORT")]
+    pub fn port(self, port: u8) -> Self {
+        self.with(Mask::IB_QP_PORT, |with| with.port_num = port)
+    }
+
+    /// The Q_Key that datagrams to it must have.
+    #[doc(alias = "IBV_QP_QKEY")]
+    pub fn qkey(self, qkey: u32) -> Self {
+        self.with(Mask::IB_QP_QKEY, |with| with.qkey = qkey)
+    }
+
+    /// The peer's address.
+    #[doc(alias = "IBV_QP_AV")]
+    pub fn address(self, address: ib_uverbs_ah_attr) -> Self {
+        self.with(Mask::IB_QP_AV, |with| with.ah_attr = address)
+    }
+
+    /// The most that a packet on the path carries.
+    #[doc(alias = "IBV_QP_PATH_MTU")]
+    pub fn path_mtu(self, mtu: ib_mtu) -> Self {
+        self.with(Mask::IB_QP_PATH_MTU, |with| with.path_mtu = mtu.0.into())
+    }
+
+    /// How long the peer may take to acknowledge: 4.096 us times two to this power; 0 is for ever.
+    #[doc(alias = "IBV_QP_TIMEOUT")]
+    pub fn timeout(self, exponent: u8) -> Self {
+        self.with(Mask::IB_QP_TIMEOUT, |with| with.timeout = exponent)
+    }
+
+    /// How often a packet is sent again to a peer that is silent, 0 to 7.
+    #[doc(alias = "IBV_QP_RETRY_CNT")]
+    pub fn retry_cnt(self, count: u8) -> Self {
+        self.with(Mask::IB_QP_RETRY_CNT, |with| with.retry_cnt = count)
+    }
+
+    /// How often a message is sent again to a peer that has no receive posted, 0 to 6; 7 is for
+    /// ever.
+    #[doc(alias = "IBV_QP_RNR_RETRY")]
+    pub fn rnr_retry(self, count: u8) -> Self {
+        self.with(Mask::IB_QP_RNR_RETRY, |with| with.rnr_retry = count)
+    }
+
+    /// The first packet sequence number to expect, 24 bits: the peer's [`sq_psn`](Self::sq_psn).
+    #[doc(alias = "IBV_QP_RQ_PSN")]
+    pub fn rq_psn(self, number: u32) -> Self {
+        self.with(Mask::IB_QP_RQ_PSN, |with| with.rq_psn = number)
+    }
+
+    /// The first packet sequence number to send, 24 bits.
+    #[doc(alias = "IBV_QP_SQ_PSN")]
+    pub fn sq_psn(self, number: u32) -> Self {
+        self.with(Mask::IB_QP_SQ_PSN, |with| with.sq_psn = number)
+    }
+
+    /// How many RDMA reads and atomics it may have outstanding.
+    #[doc(alias = "IBV_QP_MAX_QP_RD_ATOMIC")]
+    pub fn max_rd_atomic(self, depth: u8) -> Self {
+        self.with(Mask::IB_QP_MAX_QP_RD_ATOMIC, |with| with.max_rd_atomic = depth)
+    }
+
+    /// How many RDMA reads and atomics the peer may have outstanding here.
+    #[doc(alias = "IBV_QP_MAX_DEST_RD_ATOMIC")]
+    pub fn max_dest_rd_atomic(self, depth: u8) -> Self {
+        self.with(Mask::IB_QP_MAX_DEST_RD_ATOMIC, |with| with.max_dest_rd_atomic = depth)
+    }
+
+    /// How long a peer waits that found no receive posted, as the specification encodes it: 12 is
+    /// 0.64 ms.
+    #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
+    pub fn min_rnr_timer(self, timer: u8) -> Self {
+        self.with(Mask::IB_QP_MIN_RNR_TIMER, |with| with.min_rnr_timer = timer)
+    }
+
+    /// The number of the peer's queue pair, 24 bits.
+    #[doc(alias = "IBV_QP_DEST_QPN")]
+    pub fn dest_qp_num(self, number: u32) -> Self {
+        self.with(Mask::IB_QP_DEST_QPN, |with| with.dest_qp_num = number)
+    }
+
+    /// Another path to the peer: address, index of the partition key, and
+    /// [`timeout`](Self::timeout). Its port is that of the address.
+    #[doc(alias = "IBV_QP_ALT_PATH")]
+    pub fn alternate(self, address: ib_uverbs_ah_attr, pkey_index: u16, timeout: u8) -> Self {
+        self.with(Mask::IB_QP_ALT_PATH, |with| {
+            with.alt_ah_attr = address;
+            with.alt_port_num = address.port_num;
+            with.alt_pkey_index = pkey_index;
+            with.alt_timeout = timeout;
+        })
+    }
+
+    /// What is to become of the alternate path.
+    #[doc(alias = "IBV_QP_PATH_MIG_STATE")]
+    pub fn path_mig_state(self, state: ib_mig_state) -> Self {
+        self.with(Mask::IB_QP_PATH_MIG_STATE, |with| with.path_mig_state = state.0.into())
+    }
+
+    fn with(mut self, mask: Mask, set: impl FnOnce(&mut ib_uverbs_qp_attr)) -> Self {
+        self.0.qp_attr_mask |= mask.bits();
+        set(&mut self.0);
+        self
+    }
+}
+
+impl Deref for QueuePairAttributes {
+    type Target = ib_uverbs_qp_attr;
+
+    /// As the connection manager reports attributes.
+    fn deref(&self) -> &ib_uverbs_qp_attr {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_holds_and_nothing_else() {
+        let attributes = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0).timeout(14);
+        let mask = Mask::IB_QP_STATE | Mask::IB_QP_SQ_PSN | Mask::IB_QP_TIMEOUT;
+        let expected = ib_uverbs_qp_attr {
+            qp_attr_mask: mask.bits(),
+            qp_state: 3,
+            timeout: 14,
+            ..ib_uverbs_qp_attr::default()
+        };
+        assert_eq!(*attributes, expected);
+    }
+
+    #[test]
+    fn the_alternate_path_has_the_port_of_its_address() {
+        let address = ib_uverbs_ah_attr { port_num: 2, ..ib_uverbs_ah_attr::default() };
+        let attributes = QueuePairAttributes::default().alternate(address, 3, 4);
+        assert_eq!(attributes.qp_attr_mask, Mask::IB_QP_ALT_PATH.bits());
+        let alternate =
+            (attributes.alt_port_num, attributes.alt_pkey_index, attributes.alt_timeout);
+        assert_eq!((attributes.alt_ah_attr, alternate), (address, (2, 3, 4)));
+    }
+}

@@ -46,6 +46,7 @@ macro_rules! every_pair {
 }
 
 mod datagram;
+mod pingpong;
 mod shared;
 
 every_pair! {

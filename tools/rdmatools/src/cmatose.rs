@@ -13,6 +13,7 @@ use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairI
 use crate::endpoint::{Endpoint, poll};
 use crate::failure::Failure;
 use crate::host::find;
+use crate::number::number;
 
 const RESOLUTION: Duration = Duration::from_secs(2);
 
@@ -42,7 +43,7 @@ pub(crate) struct Options {
     #[arg(short = 'S', default_value_t = 100)]
     size: usize,
     /// Type of service
-    #[arg(short = 't', value_parser = number)]
+    #[arg(short = 't', value_parser = number::<u8>)]
     tos: Option<u8>,
     /// Port or service
     #[arg(short = 'p', default_value = "7471")]
@@ -51,7 +52,7 @@ pub(crate) struct Options {
     #[arg(short = 'm')]
     migrate: bool,
     /// Acknowledgement timeout, as an exponent
-    #[arg(short = 'a', value_parser = number)]
+    #[arg(short = 'a', value_parser = number::<u8>)]
     ack_timeout: Option<u8>,
 }
 
@@ -76,17 +77,6 @@ fn port_space(argument: &str) -> Result<PortSpace, String> {
         argument if argument.starts_with("tcp") => Ok(PortSpace::Tcp),
         _ => Err("not tcp or ib".into()),
     }
-}
-
-/// A byte, as C writes numbers: `0x10`, `020` or `16`.
-fn number(argument: &str) -> Result<u8, String> {
-    let (digits, radix) = match argument.strip_prefix("0x").or_else(|| argument.strip_prefix("0X"))
-    {
-        Some(digits) => (digits, 16),
-        None if argument.len() > 1 && argument.starts_with('0') => (&argument[1..], 8),
-        None => (argument, 10),
-    };
-    u8::from_str_radix(digits, radix).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
@@ -388,15 +378,6 @@ impl<'a> Test<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_written_as_in_c() {
-        assert_eq!(number("16"), Ok(16));
-        assert_eq!(number("0x10"), Ok(16));
-        assert_eq!(number("020"), Ok(16));
-        assert_eq!(number("0"), Ok(0));
-        assert!(number("256").is_err() && number("").is_err() && number("0x").is_err());
-    }
 
     #[test]
     fn the_beginning_of_a_word_counts() {

@@ -13,6 +13,8 @@ mod hello;
 mod host;
 mod link;
 mod mckey;
+mod number;
+mod pingpong;
 mod rping;
 mod udaddy;
 mod xhello;
@@ -43,6 +45,14 @@ enum Applet {
     Cmatose(cmatose::Options),
     Cmtime(cmtime::Options),
     Devinfo(devinfo::Options),
+    #[command(name = "ibv_rc_pingpong")]
+    RcPingpong(pingpong::RcOptions),
+    #[command(name = "ibv_srq_pingpong")]
+    SrqPingpong(pingpong::SrqOptions),
+    #[command(name = "ibv_uc_pingpong")]
+    UcPingpong(pingpong::UcOptions),
+    #[command(name = "ibv_ud_pingpong")]
+    UdPingpong(pingpong::UdOptions),
     Link(link::Options),
     Mckey(mckey::Options),
     #[command(name = "rdma_client")]
@@ -63,6 +73,10 @@ impl Applet {
             Self::Cmatose(_) => "cmatose",
             Self::Cmtime(_) => "cmtime",
             Self::Devinfo(_) => "devinfo",
+            Self::RcPingpong(_) => "ibv_rc_pingpong",
+            Self::SrqPingpong(_) => "ibv_srq_pingpong",
+            Self::UcPingpong(_) => "ibv_uc_pingpong",
+            Self::UdPingpong(_) => "ibv_ud_pingpong",
             Self::Link(_) => "link",
             Self::Mckey(_) => "mckey",
             Self::RdmaClient(_) => "rdma_client",
@@ -79,6 +93,10 @@ impl Applet {
             Self::Cmatose(options) => cmatose::run(options, out),
             Self::Cmtime(options) => cmtime::run(options, out),
             Self::Devinfo(options) => devinfo::run(options, out),
+            Self::RcPingpong(options) => pingpong::run_rc(options, out),
+            Self::SrqPingpong(options) => pingpong::run_srq(options, out),
+            Self::UcPingpong(options) => pingpong::run_uc(options, out),
+            Self::UdPingpong(options) => pingpong::run_ud(options, out),
             Self::Link(options) => link::run(options, out),
             Self::Mckey(options) => mckey::run(options, out),
             Self::RdmaClient(options) => hello::connect(options, out),

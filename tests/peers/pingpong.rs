@@ -17,24 +17,20 @@ every_pair! {
 }
 
 fn rc_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "rc", V4, 1, "-n 40");
     bounce(server, client, "rc", V4, 1, "-e -c -n 20 -s 100000 -m 4096");
-    bounce(server, client, "rc", V6, 1, "-n 30 -s 1 -r 3");
+    bounce(server, client, "rc", V6, 1, "-n 40 -s 1 -r 3");
 }
 
 fn uc_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "uc", V4, 1, "-c -n 40");
-    bounce(server, client, "uc", V4, 1, "-e -n 30 -s 20000 -m 256");
+    bounce(server, client, "uc", V4, 1, "-c -n 40 -m 256");
 }
 
 fn ud_pingpongs(server: Program, client: Program) {
     bounce(server, client, "ud", V4, 1, "-c -n 40");
-    bounce(server, client, "ud", V6, 1, "-e -n 30 -s 16");
 }
 
 fn srq_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "srq", V4, 16, "-c -n 40");
-    bounce(server, client, "srq", V4, 3, "-e -q 3 -n 30 -s 5000 -r 8");
+    bounce(server, client, "srq", V4, 3, "-e -c -q 3 -n 40 -s 5000 -r 8");
 }
 
 /// Runs `players` queue pairs of each program, whose GIDs are that of `address`, and looks at every

@@ -171,10 +171,4 @@ mod tests {
         assert_eq!((attributes.qp_access_flags, attributes.port_num), (6, 0));
         assert_eq!(attributes.qp_state, u32::from(QpState::IB_QPS_RTR.0));
     }
-
-    #[test]
-    fn the_end_flushes() {
-        assert_eq!(states(&ended()), [QpState::IB_QPS_ERR]);
-        assert_eq!(ended()[0].attributes, Attributes::StateOnly);
-    }
 }

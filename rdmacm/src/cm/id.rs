@@ -392,6 +392,8 @@ impl Inner {
     /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
     fn end(&self) -> Result<u32, Refused> {
         let home = self.home_mut();
+        // Before others take it for gone, and drop the events of an id that comes back.
+        home.channel.file.check_credentials()?;
         self.gone.store(true, Ordering::Release);
         let ended = home.channel.command(destroy_id(self.handle));
         if ended.is_err() {

@@ -7,7 +7,7 @@ mod rping;
 
 use connections::{
     a_hundred_connections_that_migrate, connections_over_ipv6, connections_with_a_type_of_service,
-    messages, messages_over_ipv6, timed_connections,
+    messages, messages_over_ipv6, siw_messages, timed_connections,
 };
 use rdmacm_tests::wait_until;
 use rping::{Program, Server, connect, expected};
@@ -57,6 +57,7 @@ every_pair! {
     siw_pings
     messages
     messages_over_ipv6
+    siw_messages
     a_hundred_connections_that_migrate
     connections_with_a_type_of_service
     connections_over_ipv6

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
 use super::{Completion, QpState, WcStatus};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::PostError;
-use crate::transition;
 
 const DRAIN: &str = "drain";
 
@@ -98,7 +98,7 @@ impl QueuePair {
         let mut queues = [None, None];
         let in_reset = self.state() == QpState::IB_QPS_RESET;
         if !in_reset {
-            self.modify(&transition::state_only(QpState::IB_QPS_ERR))?;
+            self.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
             let caps = self.caps();
             queues = [(send_cq, caps.max_send_wr), (recv_cq, caps.max_recv_wr)]
                 .map(|(cq, most)| (most > 0).then(|| Draining::new(cq, self.number())));

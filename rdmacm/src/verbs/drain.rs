@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
-use super::{Completion, QpState, QueuePairAttributes, WcStatus};
+use super::{Completion, QpState, WcStatus};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::PostError;
 

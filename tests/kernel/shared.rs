@@ -53,6 +53,24 @@ impl Shared {
         unsafe { self.queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
     }
 
+    /// Posts receives into parts of the memory as one list; how many went in.
+    pub(crate) fn receive_list(&self, list: &[(u64, Range<usize>)]) -> (usize, Result<()>) {
+        let mut queue = match self.queue.receive_queue() {
+            Ok(queue) => queue,
+            Err(error) => return (0, Err(error)),
+        };
+        for (count, (wr_id, part)) in list.iter().enumerate() {
+            let scatter = [self.memory.sge(part.clone()).expect("within the memory")];
+            // SAFETY: as in `receive`.
+            let pushed =
+                unsafe { queue.push(&ReceiveRequest { wr_id: *wr_id, scatter: &scatter }) };
+            if pushed.is_err() {
+                return (count, pushed);
+            }
+        }
+        (list.len(), Ok(()))
+    }
+
     /// A part of the memory.
     pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; part.len()];

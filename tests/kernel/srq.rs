@@ -1,8 +1,11 @@
 //! Shared receive queues.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::thread;
 
+use nix::sys::resource::{Resource, setrlimit};
 use rdmacm::cm::{ConnParam, EndpointQueuePair, EventType};
 use rdmacm::verbs::{
     CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
@@ -427,6 +430,102 @@ fn a_queue_pair_that_shares_has_no_receive_queue_on_rxe() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_queue_pair_that_shares_has_no_receive_queue_on_siw() {
     a_queue_pair_that_shares_has_no_receive_queue(siw(0));
+}
+
+fn a_list_goes_in_as_far_as_there_is_room(address: SocketAddr) {
+    let servers = Servers::new(address, 1, 4, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    let room = shared.queue().attributes().max_wr;
+    let list: Vec<_> = (0..u64::from(room) + 3).map(|wr_id| (wr_id, place(wr_id))).collect();
+    let (count, refused) = shared.receive_list(&list);
+    assert_eq!(count, room as usize);
+    assert_invalid(&refused.expect_err("it is full"), &["the queue is full"]);
+    for (wr_id, _) in &list[..count] {
+        send(&pairs[0].client, *wr_id);
+        assert_eq!(shared.done().wr_id(), *wr_id);
+        pairs[0].client.io.done(*wr_id);
+    }
+    // Who has the queue for himself has it once.
+    let mut held = shared.queue().receive_queue().expect("nobody has it");
+    held.give_way();
+    for refused in [shared.receive(1, 0..8), shared.queue().resize(9)] {
+        let error = refused.expect_err("this thread has it");
+        assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    }
+    drop(held);
+    assert_eq!(shared.receive_list(&list[..2]).0, 2);
+    servers.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_list_goes_in_as_far_as_there_is_room_on_rxe() {
+    a_list_goes_in_as_far_as_there_is_room(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_list_goes_in_as_far_as_there_is_room_on_siw() {
+    a_list_goes_in_as_far_as_there_is_room(siw(0));
+}
+
+/// Two threads post to one queue, and every request is taken once.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn two_threads_post() {
+    const EACH: u64 = 200;
+    let servers = Servers::new(rxe(0), 2, 400, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    thread::scope(|scope| {
+        for first in [0, EACH] {
+            scope.spawn(move || {
+                (first..first + EACH)
+                    .for_each(|wr_id| shared.receive(wr_id, place(wr_id)).expect("room"));
+            });
+        }
+    });
+    let take = |number: u64| {
+        let client = &pairs[usize::from(number % 2 == 1)].client;
+        send(client, number);
+        client.io.done(number);
+        shared.done().wr_id()
+    };
+    let taken: Vec<_> = (0..2 * EACH).map(take).collect();
+    for first in [0, EACH] {
+        let of = taken.iter().copied().filter(|wr_id| wr_id / EACH == first / EACH);
+        assert!(of.eq(first..first + EACH), "{taken:?}");
+    }
+    servers.close();
+}
+
+/// A ring that cannot be mapped leaves no queue behind, or one that says so.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_ring_that_finds_no_room_in_the_address_space() {
+    in_child(|| {
+        let channel = channel();
+        let id = id(&channel);
+        id.bind(rxe(0)).expect("bind");
+        let attributes = SharedReceiveQueueAttributes::default();
+        let srq = id.create_srq(None, attributes).expect("shared receive queue");
+        receive_nothing(&srq, 1).expect("post a receive");
+        let pages = fs::read_to_string("/proc/self/statm").expect("how large the process is");
+        let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        let full = pages * 4096 + (1 << 20);
+        setrlimit(Resource::RLIMIT_AS, full, full).expect("set a limit");
+        // Rings of 8 MiB.
+        let large = SharedReceiveQueueAttributes { max_wr: 65_535, ..attributes };
+        let error = SharedReceiveQueue::new(srq.pd(), large).expect_err("no room");
+        assert!(error.to_string().contains("map the ring of a shared receive queue"), "{error}");
+        assert_eq!(error.errno(), libc::ENOMEM);
+        receive_nothing(&srq, 2).expect("no other queue minds");
+        let error = srq.resize(65_535).expect_err("no room");
+        assert_eq!(error.errno(), libc::ENOMEM, "{error}");
+        let error = receive_nothing(&srq, 3).expect_err("the ring is out of reach");
+        assert_invalid(&error, &["could not be mapped"]);
+        id.destroy_srq();
+        srq.destroy().expect("nothing else is left of it");
+    });
 }
 
 /// In a forked child nothing reaches the kernel or the ring, which the child shares.

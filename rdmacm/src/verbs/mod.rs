@@ -2,9 +2,22 @@
 //! them.
 //!
 //! Objects are handles: a clone is the same kernel object, children hold their parents, and the
-//! kernel's object is destroyed when the last handle goes, so no order of drops is wrong. After a
-//! fork they belong to the parent: in the child every call that would reach the kernel or a ring
-//! fails, and drops do nothing.
+//! kernel's object is destroyed when the last handle goes, so no order of drops is wrong.
+//!
+//! # After a fork
+//!
+//! Objects belong to the process that made them, with the descriptors and rings that a forked child
+//! inherits. In the child
+//! - every call that would reach the kernel or a ring is an error,
+//!   [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess): making, changing, querying and
+//!   destroying objects, posting, polling, arming, reading events. Nothing is stored to a ring that
+//!   the parent posts to;
+//! - dropping an object or an event does nothing, to the parent's neither;
+//! - what an object only remembers can be asked for: tokens, numbers, sizes, the device;
+//! - a context that the child opens itself is its own, with all that is made in it.
+//!
+//! What the device does goes on for the parent. See [`MemoryRegion`] for memory that is registered
+//! while a process forks.
 
 mod address_handle;
 mod async_event;
@@ -41,7 +54,7 @@ pub use memory_window::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use post::{
     FlushPlacement, Payload, ReceiveQueue, ReceiveRequest, SendFlags, SendOperation, SendQueue,
-    SendRequest, Sge,
+    SendRequest, Sge, SharedReceives,
 };
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};

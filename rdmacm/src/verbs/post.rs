@@ -6,6 +6,9 @@
 //! methods. Nothing else here is.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
+mod shared;
+
+pub use self::shared::SharedReceives;
 use bitflags::bitflags;
 use verbs_abi::ib_mw_type;
 pub use verbs_abi::ib_uverbs_sge as Sge;
@@ -14,10 +17,8 @@ use super::address_handle::Destination;
 use super::completion::CompletionQueue;
 use super::exclusive::{Held, HeldHere};
 use super::queue_pair::QueuePair;
-use super::srq::SharedReceiveQueue;
 use super::{AccessFlags, MemoryWindow, QpState, QpType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
 use crate::provider::{PostError, ReceiveRing, SendRing};
 
 /// A request to a send queue.
@@ -370,7 +371,7 @@ impl QueuePair {
 
     /// Posts a receive request to the queue pair's own receive queue: [`ReceiveQueue::post`] on a
     /// [`receive_queue`](Self::receive_queue) of its own. What is for a [shared](QueuePair::srq) one
-    /// is [posted to that](SharedReceiveQueue::post_recv).
+    /// is [posted to that](super::SharedReceiveQueue::post_recv).
     ///
     /// # Safety
     ///
@@ -436,37 +437,6 @@ impl QueuePair {
     #[cold]
     fn refused(&self, operation: &'static str, error: PostError) -> Error {
         error.during(self.context(), operation, self.subject())
-    }
-}
-
-impl SharedReceiveQueue {
-    /// Posts a receive request.
-    ///
-    /// Stores the request in the ring that the kernel shares; no system call, but
-    /// `IB_USER_VERBS_CMD_POST_SRQ_RECV` where the driver keeps its queues in the kernel. A completion
-    /// follows with the message that it receives, on the completion queue of the queue pair that took it.
-    ///
-    /// # Safety
-    ///
-    /// Until the request has completed, or the shared receive queue is destroyed, the memory that it
-    /// names by its addresses and keys
-    /// - stays allocated and registered;
-    /// - is neither written nor read, except in ways that cope with a device writing to it.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue does not hold; [`ErrorKind::Unposted`] with the same where the driver keeps its queues
-    /// in the kernel; [`ErrorKind::WrongProcess`] after a fork. Nothing is posted then.
-    #[doc(alias = "ibv_post_srq_recv")]
-    pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        const OPERATION: &str = "post a receive to";
-        self.context().check_process(OPERATION, || self.subject())?;
-        let mut ring = unpoisoned(self.inner.receive.lock());
-        // SAFETY: the contract of this function is that of the callee.
-        let stored = unsafe { ring.store(request) };
-        let posted = stored.and_then(|()| ring.ring(self.context(), self.handle()));
-        posted.map_err(|error| error.during(self.context(), OPERATION, self.subject()))
     }
 }
 

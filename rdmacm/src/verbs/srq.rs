@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use verbs_abi::{
     AlignedU64, Command, ib_srq_attr_mask, ib_uverbs_create_srq, ib_uverbs_create_srq_resp,
@@ -8,13 +8,11 @@ use verbs_abi::{
 };
 
 use super::context::Context;
+use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{DestroyError, Error, Result};
-use crate::lock::unpoisoned;
+use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::ReceiveRing;
 use crate::registry::Token;
 
@@ -53,16 +51,16 @@ impl Default for SharedReceiveQueueAttributes {
 #[doc(alias = "ibv_srq")]
 #[derive(Debug, Clone)]
 pub struct SharedReceiveQueue {
-    pub(super) inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+struct Inner {
     object: Object<ib_uverbs_destroy_srq>,
     reporter: Reporter,
     pd: ProtectionDomain,
     made: SharedReceiveQueueAttributes,
-    pub(super) receive: Mutex<ReceiveRing>,
+    receive: Exclusive<ReceiveRing>,
 }
 
 impl SharedReceiveQueue {
@@ -118,7 +116,7 @@ impl SharedReceiveQueue {
                 max_sge: response.max_sge,
                 limit,
             },
-            receive: Mutex::new(ring),
+            receive: Exclusive::new(ring),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -167,8 +165,9 @@ impl SharedReceiveQueue {
     /// # Errors
     ///
     /// EINVAL for a size above the device's, below the limit or below the number of requests that
-    /// are posted; EOPNOTSUPP where the driver cannot (siw); ENOMEM, [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
+    /// are posted; EOPNOTSUPP where the driver cannot (siw); ENOMEM; [`ErrorKind::WouldDeadlock`]
+    /// where this thread has the [`receive_queue`](Self::receive_queue);
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
     /// mapped, the error says so, and every later post is [`ErrorKind::Invalid`].
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_MAX_WR")]
@@ -181,7 +180,7 @@ impl SharedReceiveQueue {
             max_wr,
             ..self.modification()
         };
-        let resized = unpoisoned(self.inner.receive.lock()).resize(context.file(), request);
+        let resized = self.hold(OPERATION)?.get().resize(context.file(), request);
         resized.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
     }
 
@@ -230,6 +229,14 @@ impl SharedReceiveQueue {
             destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
         inner.reporter.wait(response.events_reported);
         Ok(())
+    }
+
+    /// The ring, for this thread and `operation`.
+    pub(super) fn hold(&self, operation: &'static str) -> Result<Held<'_, ReceiveRing>> {
+        self.inner.receive.hold().map_err(|HeldHere| {
+            let kind = ErrorKind::WouldDeadlock("it has the queue; drop that first");
+            Error::new(operation, self.subject(), kind)
+        })
     }
 
     pub(super) fn context(&self) -> &Context {

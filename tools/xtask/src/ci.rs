@@ -7,7 +7,7 @@ use guest::error::{Context, Error, Result};
 use crate::host::{self, progress};
 use crate::test::{self, Selection, Tests};
 
-/// Runs format, lints, documentation and every test; each of the first three counts as one test.
+/// Runs format, lints, documentation, the demonstration and every test; each but the last counts as one test.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
     // What cannot be had is said before anything takes time.
@@ -19,6 +19,7 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     tests.step("lints", cargo(&lints));
     tests.step("documentation", cargo(&["doc", "--workspace", "--no-deps"]));
+    tests.step("demonstration", cargo(&["xtask", "demo"]));
     test::add(selection, &mut tests);
     tests.finish()
 }

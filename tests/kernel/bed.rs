@@ -30,6 +30,11 @@ pub(crate) fn siw(port: u16) -> SocketAddr {
     ([10, 0, 0, 2], port).into()
 }
 
+/// The other address of siw0.
+pub(crate) fn siw_v6(port: u16) -> SocketAddr {
+    ([0xfd00, 0, 0, 0, 0, 0, 0, 2], port).into()
+}
+
 /// What the test bed has promised under the name of an environment variable.
 pub(crate) fn promised(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this with cargo xtask test"))

@@ -17,7 +17,7 @@ use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{
     Connection, LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen,
-    objects, request, resolve, rxe, rxe_v6, siw,
+    objects, request, resolve, rxe, rxe_v6, siw, siw_v6,
 };
 use crate::channel::readable;
 use crate::child::let_sigusr1_interrupt;
@@ -113,7 +113,9 @@ fn a_connection_without_events() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_connection_without_events_over_siw() {
-    whole_life(siw(0));
+    for address in [siw(0), siw_v6(0)] {
+        whole_life(address);
+    }
 }
 
 #[test]

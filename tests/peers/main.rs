@@ -67,6 +67,7 @@ every_pair! {
 const V4: &str = "10.0.0.1";
 const SIW: &str = "10.0.0.2";
 const V6: &str = "fd00::1";
+const SIW_V6: &str = "fd00::2";
 
 /// One run of the two programs, in which everything must be as expected.
 fn run(server: Program, client: Program, address: &str, size: usize, count: usize) {
@@ -100,6 +101,13 @@ fn siw_pings(server: Program, client: Program) {
     for (size, count) in [(64, 100), (65_535, 10)] {
         run(server, client, SIW, size, count);
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_ipv6() {
+    run(Program::Ours, Program::C, SIW_V6, 64, 10);
+    run(Program::C, Program::Ours, SIW_V6, 64, 10);
 }
 
 fn ipv6(server: Program, client: Program) {

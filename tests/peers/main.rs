@@ -47,6 +47,7 @@ macro_rules! every_pair {
 
 mod datagram;
 mod pingpong;
+mod examples;
 mod link;
 mod shared;
 

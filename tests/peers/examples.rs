@@ -1,0 +1,42 @@
+//! The two programs of the README, which are the library's examples.
+
+use std::path::Path;
+use std::process::Command;
+
+use rdmacm_tests::{Process, promised, promised_device};
+
+use crate::rping::{LIMIT, listening, port};
+use crate::{SIW, V4};
+
+/// Runs an example, which is built beside the tools.
+fn example(name: &str, arguments: &[&str]) -> Process {
+    let tools = promised("RDMACM_TEST_RDMATOOLS");
+    let built = Path::new(&tools).parent().expect("the tools are in a directory");
+    Process::start(Command::new(built.join("examples").join(name)).args(arguments), LIMIT)
+}
+
+fn a_message_arrives(address: &str) {
+    let address = format!("{address}:{}", port());
+    let server = listening(example("server", &[&address]));
+    let message = "hello from the other side";
+    let client = example("client", &[&address, message]).finish();
+    assert!(client.status.success(), "{}", client.stderr);
+    assert_eq!(client.stdout, [""; 0]);
+    let server = server.finish();
+    assert!(server.status.success(), "{}", server.stderr);
+    assert_eq!(server.stdout, [message]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_arrives_over_roce() {
+    promised_device("rxe0");
+    a_message_arrives(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_arrives_over_siw() {
+    promised_device("siw0");
+    a_message_arrives(SIW);
+}

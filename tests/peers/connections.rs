@@ -32,7 +32,11 @@ pub(crate) fn a_hundred_connections_that_migrate(server: Program, client: Progra
 }
 
 pub(crate) fn connections_with_a_type_of_service(server: Program, client: Program) {
-    connect(server, client, V4, &["-c", "5", "-t", "0x20", "-S", "4000", "-C", "30"]);
+    connect(server, client, V4, &["-c", "5", "-t", "0x20", "-a", "14", "-S", "4000", "-C", "30"]);
+}
+
+pub(crate) fn connections_in_the_port_space_of_infiniband(server: Program, client: Program) {
+    connect(server, client, V4, &["-c", "5", "-P", "ib"]);
 }
 
 pub(crate) fn connections_over_ipv6(server: Program, client: Program) {

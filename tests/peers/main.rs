@@ -6,8 +6,9 @@ mod connections;
 mod rping;
 
 use connections::{
-    a_hundred_connections_that_migrate, connections_over_ipv6, connections_with_a_type_of_service,
-    messages, messages_over_ipv6, siw_messages, timed_connections,
+    a_hundred_connections_that_migrate, connections_in_the_port_space_of_infiniband,
+    connections_over_ipv6, connections_with_a_type_of_service, messages, messages_over_ipv6,
+    siw_messages, timed_connections,
 };
 use rdmacm_tests::wait_until;
 use rping::{Program, Server, connect, expected};
@@ -46,9 +47,9 @@ macro_rules! every_pair {
 }
 
 mod datagram;
-mod pingpong;
 mod examples;
 mod link;
+mod pingpong;
 mod shared;
 
 every_pair! {
@@ -63,6 +64,7 @@ every_pair! {
     a_hundred_connections_that_migrate
     connections_with_a_type_of_service
     connections_over_ipv6
+    connections_in_the_port_space_of_infiniband
     timed_connections
 }
 

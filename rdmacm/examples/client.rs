@@ -16,7 +16,7 @@ fn send(server: SocketAddr, message: &str) -> rdmacm::Result<()> {
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 4, Some(&CompletionChannel::new(&context)?))?;
     let caps = QueuePairCaps { max_inline_data: 64, ..QueuePairCaps::default() };
-    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: true };
+    let init = QueuePairInit { caps, signal_all: true, ..QueuePairInit::new(&cq) };
     let qp = id.create_qp(&pd, &init)?;
     id.connect(&ConnParam::default())?;
     channel.expect_event(EventType::Established)?;

@@ -18,7 +18,7 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 4, Some(&CompletionChannel::new(&context)?))?;
     let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: true };
+    let init = QueuePairInit { caps, signal_all: true, ..QueuePairInit::new(&cq) };
     let qp = id.create_qp(&pd, &init)?;
     buffer = MemoryRegion::alloc(&pd, 64, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
     // SAFETY: the buffer is not touched before the receive has completed, and dropped after that or

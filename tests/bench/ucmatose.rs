@@ -89,11 +89,10 @@ impl Node {
             max_inline_data: 0,
         };
         let init = QueuePairInit {
-            send_cq: &send_cq,
             recv_cq: &recv_cq,
-            srq: None,
             caps,
             signal_all: true,
+            ..QueuePairInit::new(&send_cq)
         };
         self.id.create_qp(&pd, &init)?;
         self.pd = Some(pd);

@@ -146,8 +146,7 @@ fn queues_that_share_a_channel_are_told_apart() {
     let (send_cq, recv_cq) = (queue(Some(&events)), queue(Some(&events)));
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let caps = QueuePairCaps::default();
-    let init =
-        QueuePairInit { send_cq: &send_cq, recv_cq: &recv_cq, srq: None, caps, signal_all: false };
+    let init = QueuePairInit { recv_cq: &recv_cq, caps, ..QueuePairInit::new(&send_cq) };
     let qp = id.create_qp(&pd, &init).expect("queue pair");
     assert_eq!((qp.send_cq(), qp.recv_cq()), (&send_cq, &recv_cq));
     assert_ne!(send_cq.token(), recv_cq.token());

@@ -5,8 +5,9 @@ use std::time::Duration;
 use rdmacm::ErrorKind;
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, AsyncElement, AsyncEventType, Completion, CompletionQueue, Context,
-    Destination, MemoryRegion, ProtectionDomain, QpState, QpType, SendOperation,
-    SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
+    Destination, MemoryRegion, ProtectionDomain, QpCreateFlags, QpState, QpType, QueuePair,
+    QueuePairCaps, QueuePairInit, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
+    WcOpcode, WcStatus,
 };
 
 use crate::bed::{LONG, assert_invalid};
@@ -208,6 +209,24 @@ fn datagrams_go_by_address_handle() {
     assert_eq!(from.completed(), with(SUCCESS, [2, 3]), "what nobody receives is lost");
     handle.destroy().expect("destroy");
     assert_eq!(kt.count("ah"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_with_a_flag_that_the_driver_offers() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 1, None).expect("completion queue");
+    let caps = QueuePairCaps { max_send_wr: 3, max_recv_sge: 2, ..QueuePairCaps::default() };
+    let create_flags = QpCreateFlags::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK;
+    let init = QueuePairInit { caps, create_flags, ..QueuePairInit::new(&cq) };
+    let qp = QueuePair::with_type(&pd, QpType::IB_UVERBS_QPT_UD, &init).expect("queue pair");
+    assert_eq!(kt.count("qp"), 1);
+    assert_eq!((qp.caps().max_send_wr, qp.caps().max_recv_sge), (4, 2));
+    assert_eq!(qp.query().expect("query").max_send_wr, 4);
+    qp.destroy().expect("destroy");
+    assert_eq!(kt.count("qp"), 0);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Io {
         let cq = CompletionQueue::new(&context, shape.completions, Some(&channel))
             .expect("completion queue");
         let Shape { caps, signal_all, .. } = shape;
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all };
+        let init = QueuePairInit { caps, signal_all, ..QueuePairInit::new(&cq) };
         let qp = make(&pd, &init).expect("queue pair");
         let memory = MemoryRegion::alloc(&pd, shape.memory, shape.access).expect("memory region");
         let (qp, memory) = (ManuallyDrop::new(qp), ManuallyDrop::new(memory));

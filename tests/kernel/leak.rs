@@ -71,11 +71,10 @@ impl Half {
         let (send_cq, recv_cq) = (queue(), queue());
         let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
         let init = QueuePairInit {
-            send_cq: &send_cq,
             recv_cq: &recv_cq,
-            srq: None,
             caps,
             signal_all: true,
+            ..QueuePairInit::new(&send_cq)
         };
         let qp = id.create_qp(&pd, &init).expect("queue pair");
         let memory = MemoryRegion::alloc(&pd, REGION, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)

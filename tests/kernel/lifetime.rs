@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
-use rdmacm::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairCaps, QueuePairInit};
+use rdmacm::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairInit};
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{
@@ -29,13 +29,7 @@ fn what_is_made_before_an_id_serves_all_of_them() {
     let shared = Context::shared(&device("rxe0")).expect("open");
     let pd = ProtectionDomain::new(&shared).expect("protection domain");
     let cq = CompletionQueue::new(&shared, 16, None).expect("completion queue");
-    let init = QueuePairInit {
-        send_cq: &cq,
-        recv_cq: &cq,
-        srq: None,
-        caps: QueuePairCaps::default(),
-        signal_all: false,
-    };
+    let init = QueuePairInit::new(&cq);
     let channel = channel();
     let (_listener, server) = listen(&channel, rxe(0));
     for _ in 0..2 {

@@ -411,7 +411,7 @@ fn an_id_that_goes_leaves_its_groups_and_nothing_else() {
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 4, None).expect("completion queue");
         let caps = QueuePairCaps::default();
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
         let qp = id.create_qp(&pd, &init).expect("queue pair");
         let joined = join(&channel, &id, group(150), Membership::Full);
         drop(join(&channel, &id, group(151), Membership::SendOnly));

@@ -42,7 +42,7 @@ impl Node {
         let cq = cq.expect("completion queue");
         let caps =
             QueuePairCaps { max_send_wr: depth, max_recv_wr: depth, ..QueuePairCaps::default() };
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq, caps, signal_all: false };
+        let init = QueuePairInit { srq, caps, ..QueuePairInit::new(&cq) };
         let qp = QueuePair::with_type(pd, qp_type, &init).expect("queue pair");
         Self { qp, cq, pd: pd.clone() }
     }

@@ -85,13 +85,7 @@ fn a_childs_calls_are_refused() {
         forked(CompletionQueue::new(context, 1, None));
         forked(MemoryRegion::alloc(io.qp().pd(), 64, AccessFlags::empty()));
         let caps = QueuePairCaps::default();
-        let init = QueuePairInit {
-            send_cq: io.cq(),
-            recv_cq: io.cq(),
-            srq: None,
-            caps,
-            signal_all: false,
-        };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(io.cq()) };
         forked(QueuePair::new(io.qp().pd(), &init));
         forked(io.qp().query());
         // Not to the rings either, which the child shares.
@@ -217,7 +211,7 @@ fn a_childs_destroys_are_refused() {
         let cq = CompletionQueue::new(context, 1, None).expect("completion queue");
         let pd = ProtectionDomain::new(context).expect("protection domain");
         let caps = QueuePairCaps::default();
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
         let qp = QueuePair::new(&pd, &init).expect("queue pair");
         Some((qp, cq, pd))
     };
@@ -397,7 +391,7 @@ fn verbs_do_not_mind_other_credentials() {
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let region = MemoryRegion::alloc(&pd, 4096, access).expect("memory region");
         let caps = QueuePairCaps::default();
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
         let qp = QueuePair::new(&pd, &init).expect("queue pair");
         qp.query().expect("query");
         cq.request_notify(false).expect("arm");

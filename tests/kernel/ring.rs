@@ -182,13 +182,7 @@ fn sizes_that_no_queue_pair_has_are_refused() {
         QueuePairCaps { max_recv_sge: 1000, ..default },
         QueuePairCaps { max_inline_data: 1 << 16, ..default },
     ] {
-        let init = rdmacm::verbs::QueuePairInit {
-            send_cq: cq,
-            recv_cq: cq,
-            srq: None,
-            caps,
-            signal_all: false,
-        };
+        let init = rdmacm::verbs::QueuePairInit { caps, ..rdmacm::verbs::QueuePairInit::new(cq) };
         let error = rdmacm::verbs::QueuePair::new(pd, &init).expect_err("refused");
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{caps:?}: {error:?}");
     }

@@ -581,13 +581,13 @@ fn sizes_that_no_queue_pair_has_are_refused() {
         QueuePairCaps { max_recv_sge: 7, ..default },
         QueuePairCaps { max_inline_data: 81, ..default },
     ] {
-        let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
         let error = QueuePair::new(pd, &init).expect_err("refused");
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{caps:?}: {error:?}");
     }
     // One that receives nothing has no ring for it.
     let caps = QueuePairCaps { max_recv_wr: 0, ..default };
-    let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
+    let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let qp = QueuePair::new(pd, &init).expect("a queue pair for sending only");
     assert_eq!(qp.caps().max_recv_wr, 0);
     let error = crate::io::receive_nothing(&qp, 1).expect_err("it is in RESET");

@@ -127,7 +127,7 @@ fn completions_of_a_number_that_is_in_use_again_are_not_lost() {
     let connection = connected(Shape::default());
     let (pd, cq) = (connection.client.io.qp().pd(), connection.client.io.cq());
     let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
+    let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let made = || {
         let qp = QueuePair::new(pd, &init).expect("a queue pair");
         bring(&qp, QpState::IB_QPS_INIT);

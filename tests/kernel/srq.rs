@@ -193,8 +193,7 @@ fn destroyed_in_the_wrong_order(name: &str, address: SocketAddr) {
     let srq = SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default())
         .expect("shared receive queue");
     let caps = QueuePairCaps::default();
-    let init =
-        QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: Some(&srq), caps, signal_all: false };
+    let init = QueuePairInit { srq: Some(&srq), caps, ..QueuePairInit::new(&cq) };
     let qp = QueuePair::new(&pd, &init).expect("queue pair");
     let (srq, error) = srq.destroy().expect_err("a queue pair uses it").into_parts();
     busy(&error);
@@ -330,8 +329,7 @@ fn a_queue_pair_that_shares_has_no_receive_queue(address: SocketAddr) {
     let attributes = SharedReceiveQueueAttributes::default();
     let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
     let caps = QueuePairCaps { max_recv_wr: 7, max_recv_sge: 1 << 20, ..QueuePairCaps::default() };
-    let init =
-        QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: Some(&srq), caps, signal_all: false };
+    let init = QueuePairInit { srq: Some(&srq), caps, ..QueuePairInit::new(&cq) };
     let qp = QueuePair::new(&pd, &init).expect("what is said of receives does not count");
     assert_eq!((qp.caps().max_recv_wr, qp.caps().max_recv_sge), (0, 0));
     let error = crate::io::receive_nothing(&qp, 1).expect_err("there is none");

@@ -4,14 +4,15 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::Error;
-use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, EventType};
 use rdmacm::verbs::{
-    Completion, CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps,
-    QueuePairInit, SendFlags, SendOperation, WcStatus,
+    Completion, CompletionQueue, Context, ProtectionDomain, QpCreateFlags, QueuePair,
+    QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcStatus,
 };
 
 use crate::bed::{
-    Connection, LONG, Side, ask, assert_invalid, channel, device, id, listen, request, resolve, rxe,
+    Connection, LONG, Side, ask, assert_invalid, channel, device, id, listen, request, resolve,
+    rxe, siw,
 };
 use crate::io::{Shape, receive_nothing};
 
@@ -121,7 +122,7 @@ fn queue_pairs_where_none_can_be() {
     let side = Side::new(resolve(&channel, address), Shape::default());
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
+    let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let error = side.id.create_qp(pd, &init).expect_err("a second one");
     assert_invalid(&error, &["create the queue pair of id", "has one already"]);
     let error = id(&channel).create_qp(pd, &init).expect_err("no device");
@@ -140,6 +141,32 @@ fn queue_pairs_where_none_can_be() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_with_flags_that_the_driver_does_not_offer() {
+    for address in [rxe(0), siw(0)] {
+        let channel = channel();
+        let (_listener, address) = listen(&channel, address);
+        let id = resolve(&channel, address);
+        let pd = id.default_pd().expect("protection domain");
+        let cq = CompletionQueue::new(pd.context(), 1, None).expect("completion queue");
+        for (create_flags, errno) in [
+            (QpCreateFlags::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, libc::EOPNOTSUPP),
+            // Which is for the ioctl; the write command has a field of its own for it.
+            (QpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL, libc::EINVAL),
+        ] {
+            let init = QueuePairInit { create_flags, ..QueuePairInit::new(&cq) };
+            let error = id.create_qp(&pd, &init).expect_err("flags");
+            assert_eq!(error.errno(), errno, "{error}");
+            let init = EndpointQueuePair { create_flags, ..EndpointQueuePair::default() };
+            let error = id.create_endpoint_qp(&init).expect_err("flags");
+            assert_eq!(error.errno(), errno, "{error}");
+            assert!(id.qp().is_none());
+        }
+        id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("without flags");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
 fn of_two_threads_one_makes_the_queue_pair() {
     let channel = channel();
     let (_listener, address) = listen(&channel, rxe(0));
@@ -149,7 +176,7 @@ fn of_two_threads_one_makes_the_queue_pair() {
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 1, None).expect("completion queue");
         let caps = QueuePairCaps::default();
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
         let made = thread::scope(|scope| {
             let make = || id.create_qp(&pd, &init);
             let makers = [scope.spawn(make), scope.spawn(make)];
@@ -195,7 +222,7 @@ fn posting_in_the_wrong_state() {
     // RESET: neither.
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: cq, recv_cq: cq, srq: None, caps, signal_all: false };
+    let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let fresh = QueuePair::new(pd, &init).expect("queue pair");
     let error = receive_nothing(&fresh, 3).expect_err("it is in RESET");
     assert_invalid(&error, &["post a receive", "IB_QPS_RESET"]);

@@ -97,6 +97,8 @@ fn what_fails_for_one_fails_for_the_other() {
         (format!("udaddy -s {V4} -S 5000"), "5000 bytes"),
         (format!("mckey -m ff0e::1 -b {V6}"), "cannot join the multicast group"),
         (format!("mckey -m 239.1.1.1 -b {V4} -p 2"), "cannot bind"),
+        // Neither rxe nor siw has flags.
+        (format!("mckey -m 239.1.1.1 -b {V4} -l"), "cannot create a queue pair on rxe0"),
     ] {
         let ours = start(Program::Ours, &line).finish();
         let theirs = start(Program::C, &line).finish();

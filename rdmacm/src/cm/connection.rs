@@ -75,6 +75,7 @@ impl CmId {
     /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` was
     /// not made in the id's [`context`](Self::context); those of [`QueuePair::new`].
     #[doc(alias = "rdma_create_qp")]
+    #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
         const OPERATION: &str = "create the queue pair of";
         let subject = || self.inner.to_string();

@@ -8,8 +8,8 @@ use crate::addr::{AddrInfo, AddrInfoFlags};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::verbs::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
-    SharedReceiveQueue,
+    CompletionChannel, CompletionQueue, ProtectionDomain, QpCreateFlags, QueuePair, QueuePairCaps,
+    QueuePairInit, SharedReceiveQueue,
 };
 
 /// How long the kernel tries to resolve an address, and then a route.
@@ -33,6 +33,8 @@ pub struct EndpointQueuePair {
     pub caps: QueuePairCaps,
     /// Every send makes a completion, whether it asks for one or not.
     pub signal_all: bool,
+    /// As [`QueuePairInit::create_flags`].
+    pub create_flags: QpCreateFlags,
 }
 
 impl CmId {
@@ -82,6 +84,7 @@ impl CmId {
     ///
     /// Those of [`create_qp`](Self::create_qp) and of making the other objects.
     #[doc(alias = "rdma_create_qp")]
+    #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_endpoint_qp(&self, qp: &EndpointQueuePair) -> Result<QueuePair> {
         let pd = qp.pd.clone().map_or_else(|| self.default_pd(), Ok)?;
         let queue = |given: &Option<CompletionQueue>, capacity: u32| match given {
@@ -103,6 +106,7 @@ impl CmId {
             srq: srq.as_ref(),
             caps: qp.caps,
             signal_all: qp.signal_all,
+            create_flags: qp.create_flags,
         };
         self.create_qp(&pd, &init)
     }

@@ -35,6 +35,22 @@
 //! machine is gone, no event needs to tell of it, however long that lasts. What is posted then
 //! completes with an error once the queue pair has used up its [retries](ConnParam::retry_count), and
 //! [`CmId::disconnect`] ends the connection. A program that has to know sooner sends something now and then.
+//!
+//! # The helpers of C
+//!
+//! What `rdma_verbs.h` calls on an id is called here on what does it: [`CmId::qp`] is the id's queue
+//! pair, [`QueuePair::pd`](crate::verbs::QueuePair::pd),
+//! [`send_cq`](crate::verbs::QueuePair::send_cq) and [`recv_cq`](crate::verbs::QueuePair::recv_cq)
+//! what goes with it.
+//!
+//! | C | here |
+//! |---|---|
+//! | `rdma_create_qp_ex` | [`CmId::create_qp`] or [`CmId::create_endpoint_qp`], with `create_flags` |
+//! | `rdma_reg_msgs`, `rdma_reg_read`, `rdma_reg_write` | [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), or [`alloc`](crate::verbs::MemoryRegion::alloc), with `IB_UVERBS_ACCESS_LOCAL_WRITE`, for the last two with `IB_UVERBS_ACCESS_REMOTE_READ` or `IB_UVERBS_ACCESS_REMOTE_WRITE` |
+//! | `rdma_dereg_mr` | dropping the [`MemoryRegion`](crate::verbs::MemoryRegion) |
+//! | `rdma_post_recv`, `rdma_post_recvv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), on an id without a queue pair [`SharedReceiveQueue::post_recv`](crate::verbs::SharedReceiveQueue::post_recv) |
+//! | `rdma_post_send`, `rdma_post_read`, `rdma_post_write`, their forms with `v`, `rdma_post_ud_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with the [`SendOperation`](crate::verbs::SendOperation) |
+//! | `rdma_get_send_comp`, `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait) |
 
 mod address;
 mod channel;

@@ -15,16 +15,17 @@
 use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, Command, ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp,
-    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_create_srq_resp, ib_uverbs_post_recv, ib_uverbs_post_recv_resp, ib_uverbs_post_send,
-    ib_uverbs_post_send_resp, ib_uverbs_post_srq_recv, ib_uverbs_post_srq_recv_resp,
-    ib_uverbs_recv_wr, ib_uverbs_send_wr, ib_uverbs_send_wr_atomic, ib_uverbs_send_wr_rdma,
-    ib_uverbs_send_wr_ud, ib_uverbs_wr_opcode as Opcode,
+    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp,
+    ib_uverbs_create_srq_resp, ib_uverbs_ex_create_qp, ib_uverbs_post_recv,
+    ib_uverbs_post_recv_resp, ib_uverbs_post_send, ib_uverbs_post_send_resp,
+    ib_uverbs_post_srq_recv, ib_uverbs_post_srq_recv_resp, ib_uverbs_recv_wr, ib_uverbs_send_wr,
+    ib_uverbs_send_wr_atomic, ib_uverbs_send_wr_rdma, ib_uverbs_send_wr_ud,
+    ib_uverbs_wr_opcode as Opcode,
 };
 use zerocopy::{Immutable, IntoBytes};
 
 use super::request::{count, inline, total};
-use super::{PollError, PostError};
+use super::{PollError, PostError, kernel};
 use crate::error::Result;
 use crate::sys::command::Refused;
 use crate::sys::uverbs::{MOST_POSTED, Polled};
@@ -57,10 +58,10 @@ pub(super) fn create_ah(
 /// Makes a queue pair, and its receive ring where it has no shared one.
 pub(super) fn create_qp(
     context: &Context,
-    request: ib_uverbs_create_qp,
+    request: ib_uverbs_ex_create_qp,
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
     let (qp_type, receives) = (request.qp_type, request.is_srq == 0);
-    let mut response = context.command("create", "a queue pair", request)?;
+    let (mut response, ()) = kernel::create_qp(context, request)?;
     response.max_inline_data = 0;
     let send = SendRing { qp_type, batch: Batch::new(response.max_send_wr, response.max_send_sge) };
     let receive = || ReceiveRing {

@@ -4,9 +4,11 @@ use std::sync::Mutex;
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq,
-    ib_uverbs_post_send, ib_uverbs_req_notify_cq, ib_uverbs_send_wr,
+    AlignedU64, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_destroy_cq,
+    ib_uverbs_destroy_qp, ib_uverbs_destroy_srq, ib_uverbs_ex_create_qp,
+    ib_uverbs_ex_create_qp_resp, ib_uverbs_post_send, ib_uverbs_req_notify_cq, ib_uverbs_send_wr,
 };
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::sys::command::Refused;
@@ -36,6 +38,43 @@ impl Doorbell<'_> {
         };
         self.context.file().command(request).map(drop)
     }
+}
+
+/// Makes a queue pair; the driver's part of the answer is an `O`.
+///
+/// Without flags by the plain command, which every kernel has.
+pub(super) fn create_qp<O>(
+    context: &Context,
+    request: ib_uverbs_ex_create_qp,
+) -> Result<(ib_uverbs_create_qp_resp, O)>
+where
+    O: FromBytes + IntoBytes + Immutable + KnownLayout,
+{
+    const OPERATION: &str = "create";
+    const WHAT: &str = "a queue pair";
+    if !request.create_flags.is_empty() {
+        let (response, driver): (ib_uverbs_ex_create_qp_resp, O) =
+            context.driver_command(OPERATION, WHAT, request, ())?;
+        return Ok((response.base, driver));
+    }
+    let request = ib_uverbs_create_qp {
+        response: AlignedU64::default(),
+        user_handle: request.user_handle,
+        pd_handle: request.pd_handle,
+        send_cq_handle: request.send_cq_handle,
+        recv_cq_handle: request.recv_cq_handle,
+        srq_handle: request.srq_handle,
+        max_send_wr: request.max_send_wr,
+        max_recv_wr: request.max_recv_wr,
+        max_send_sge: request.max_send_sge,
+        max_recv_sge: request.max_recv_sge,
+        max_inline_data: request.max_inline_data,
+        sq_sig_all: request.sq_sig_all,
+        qp_type: request.qp_type,
+        is_srq: request.is_srq,
+        reserved: 0,
+    };
+    context.driver_command(OPERATION, WHAT, request, ())
 }
 
 /// Destroys a completion queue whose ring could not be mapped; the error.

@@ -23,9 +23,9 @@ use nix::errno::Errno;
 use verbs_abi::siw::siw_uresp_alloc_ctx;
 use verbs_abi::{
     Command, IB_USER_VERBS_CMD_POLL_CQ, ib_uverbs_create_ah, ib_uverbs_create_ah_resp,
-    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_create_srq_resp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
-    ib_uverbs_resize_cq,
+    ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp,
+    ib_uverbs_create_srq_resp, ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq,
 };
 
 pub(crate) use self::kernel::Doorbell;
@@ -229,7 +229,7 @@ impl Provider {
     pub(crate) fn create_qp(
         self,
         context: &Context,
-        request: ib_uverbs_create_qp,
+        request: ib_uverbs_ex_create_qp,
     ) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
         match self {
             Self::Rxe => {

@@ -5,7 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbs_abi::{ib_qp_attr_mask, ib_uverbs_create_qp, ib_uverbs_destroy_qp, ib_uverbs_modify_qp};
+use verbs_abi::{
+    ib_qp_attr_mask, ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_modify_qp,
+};
 
 use super::object::Object;
 use super::pd::ProtectionDomain;
@@ -33,14 +35,14 @@ impl Bell {
     /// Makes a bell whose completion will be on the queue that the kernel knows as `cq_handle`.
     pub(super) fn new(pd: &ProtectionDomain, cq_handle: u32) -> Result<Self> {
         let context = pd.context();
-        let request = ib_uverbs_create_qp {
+        let request = ib_uverbs_ex_create_qp {
             pd_handle: pd.handle(),
             send_cq_handle: cq_handle,
             recv_cq_handle: cq_handle,
             max_send_wr: 1,
             max_recv_wr: 1,
             qp_type: QpType::IB_UVERBS_QPT_RC,
-            ..ib_uverbs_create_qp::default()
+            ..ib_uverbs_ex_create_qp::default()
         };
         let (response, _, receive) = context.provider().create_qp(context, request)?;
         let object = Object::new(context, response.qp_handle);

@@ -60,6 +60,7 @@ pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{
     ib_event_type as AsyncEventType, ib_mtu as Mtu, ib_mw_type as MemoryWindowType,
-    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags, ib_uverbs_qp_type as QpType,
+    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags,
+    ib_uverbs_qp_create_flags as QpCreateFlags, ib_uverbs_qp_type as QpType,
     ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{
-    AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_create_qp,
-    ib_uverbs_destroy_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
+    AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_destroy_qp,
+    ib_uverbs_ex_create_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
     ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
 };
 
@@ -18,7 +18,7 @@ use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::srq::SharedReceiveQueue;
-use super::{AccessFlags, QpState, QpType};
+use super::{AccessFlags, QpCreateFlags, QpState, QpType};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
@@ -63,6 +63,7 @@ impl Default for QueuePairCaps {
 
 /// What a new queue pair is to be.
 #[doc(alias = "ibv_qp_init_attr")]
+#[doc(alias = "ibv_qp_init_attr_ex")]
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairInit<'a> {
     /// Where its sends complete.
@@ -76,6 +77,23 @@ pub struct QueuePairInit<'a> {
     pub caps: QueuePairCaps,
     /// Every send makes a completion, whether it asks for one or not.
     pub signal_all: bool,
+    /// What the driver is to do beyond that; rxe and siw offer nothing.
+    pub create_flags: QpCreateFlags,
+}
+
+impl<'a> QueuePairInit<'a> {
+    /// A queue pair that holds [what is held by default](QueuePairCaps::default), has a receive queue of its own,
+    /// and completes on `cq`, sends where they ask for it: to name what is to be otherwise.
+    pub fn new(cq: &'a CompletionQueue) -> Self {
+        Self {
+            send_cq: cq,
+            recv_cq: cq,
+            srq: None,
+            caps: QueuePairCaps::default(),
+            signal_all: false,
+            create_flags: QpCreateFlags::empty(),
+        }
+    }
 }
 
 /// A queue pair: two queues of requests, and a place in the network.
@@ -116,16 +134,19 @@ pub(super) struct Inner {
 }
 
 impl QueuePair {
-    /// Makes a reliable connected queue pair, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`.
+    /// Makes a reliable connected queue pair, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`; with
+    /// [flags](QueuePairInit::create_flags) `IB_USER_VERBS_EX_CMD_CREATE_QP` (Linux 4.4).
     ///
     /// [`CmId::create_qp`](crate::cm::CmId::create_qp) makes one that goes with an id.
     ///
     /// # Errors
     ///
-    /// EINVAL for capabilities above the device's, ENOMEM; [`ErrorKind::Unsupported`] where the
+    /// EINVAL for capabilities above the device's, ENOMEM; EOPNOTSUPP for flags that the driver does not
+    /// offer, EINVAL for those that are not for this command; [`ErrorKind::Unsupported`] where the
     /// data path of the device's driver is not known; [`ErrorKind::Invalid`] where the
     /// completion queues or the shared receive queue are of another context.
     #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn new(pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<Self> {
         Self::with_type(pd, QpType::IB_UVERBS_QPT_RC, init)
     }
@@ -159,8 +180,7 @@ impl QueuePair {
             None => (init.caps.max_recv_wr, init.caps.max_recv_sge),
             Some(_) => (0, 0),
         };
-        let request = ib_uverbs_create_qp {
-            response: AlignedU64::default(),
+        let request = ib_uverbs_ex_create_qp {
             user_handle: reporter.user_handle(),
             pd_handle: pd.handle(),
             send_cq_handle: init.send_cq.handle(),
@@ -174,7 +194,8 @@ impl QueuePair {
             sq_sig_all: u8::from(init.signal_all),
             qp_type,
             is_srq: u8::from(init.srq.is_some()),
-            reserved: 0,
+            create_flags: init.create_flags,
+            ..ib_uverbs_ex_create_qp::default()
         };
         let (response, send, receive) = context.provider().create_qp(context, request)?;
         let inner = Inner {

@@ -75,8 +75,7 @@ fn create_qp(id: &CmId) -> Result {
     let context = id.context()?;
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 4, None)?;
-    let init =
-        QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps: CAPS, signal_all: true };
+    let init = QueuePairInit { caps: CAPS, signal_all: true, ..QueuePairInit::new(&cq) };
     id.create_qp(&pd, &init)?;
     Ok(())
 }
@@ -236,8 +235,7 @@ fn external(address: SocketAddr) -> Result {
     let context = id.context()?;
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 8, None)?;
-    let init =
-        QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps: CAPS, signal_all: false };
+    let init = QueuePairInit { caps: CAPS, ..QueuePairInit::new(&cq) };
     let qp = QueuePair::new(&pd, &init)?;
     let modify = |state| -> Result { Ok(qp.modify(&id.init_qp_attr(state)?)?) };
     modify(QpState::IB_QPS_INIT)?;

@@ -342,11 +342,10 @@ impl<'a> Test<'a> {
             max_inline_data: 0,
         };
         let init = QueuePairInit {
-            send_cq: &send_cq,
             recv_cq: &recv_cq,
-            srq: None,
             caps,
             signal_all: true,
+            ..QueuePairInit::new(&send_cq)
         };
         let qp = id.create_qp(&pd, &init)?;
         let size = if self.count == 0 { 0 } else { self.options.size };

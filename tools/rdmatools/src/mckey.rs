@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use rdmacm::addr::{Address, IbAddress};
 use rdmacm::cm::{CmId, EventChannel, EventType, Membership, PortSpace};
+use rdmacm::verbs::QpCreateFlags;
 
 use crate::datagram::{self, Node, Plan, Stopped};
 use crate::failure::Failure;
@@ -51,6 +52,9 @@ pub(crate) struct Options {
     /// Join as a member that sends only
     #[arg(short = 'o')]
     send_only: bool,
+    /// Have messages of one's own not come back
+    #[arg(short = 'l')]
+    block_loopback: bool,
 }
 
 pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
@@ -105,7 +109,11 @@ fn join(
     plan: Plan,
     out: &mut dyn Write,
 ) -> Result<(), Stopped> {
-    node.prepare(plan, NAME, out)?;
+    let flags = match options.block_loopback {
+        true => QpCreateFlags::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK,
+        false => QpCreateFlags::empty(),
+    };
+    node.prepare(plan, flags, NAME, out)?;
     if !options.sender {
         node.post_receives()?;
     }
@@ -183,7 +191,8 @@ mod tests {
     #[test]
     fn options_are_those_of_the_c_program() {
         let sender = options("-so -m 239.1.1.1 -b 10.0.0.1 -C5 -p 2").unwrap();
-        assert!(sender.sender && sender.send_only);
+        assert!(sender.sender && sender.send_only && !sender.block_loopback);
+        assert!(options("-lm 239.1.1.1").unwrap().block_loopback);
         assert_eq!((sender.connections, sender.count, sender.size), (1, 5, 100));
         assert_eq!(sender.port_space, PortSpace::IpoIb);
         for wrong in ["", "-s", "-M ff12::1", "-M 10.0.0.1 -b 10.0.0.1", "-m 239.1.1.1 -p 1"] {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use rdmacm::addr::{AddrInfoFlags, Address, Family, Hints, getaddrinfo};
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::verbs::QpCreateFlags;
 
 use crate::datagram::{self, Node, Plan, Stopped};
 use crate::failure::Failure;
@@ -128,7 +129,7 @@ fn server(
         };
         let mut node = Node::new(id);
         // A node that fails takes its id along, which rejects the client.
-        node.prepare(plan, NAME, out)?;
+        node.prepare(plan, QpCreateFlags::empty(), NAME, out)?;
         node.post_receives()?;
         node.id.accept(&ConnParam::default())?;
         nodes.push(node);
@@ -185,7 +186,7 @@ fn client(
                 node.id.resolve_route(RESOLUTION)?;
             }
             (EventType::RouteResolved, _) => {
-                node.prepare(plan, NAME, out)?;
+                node.prepare(plan, QpCreateFlags::empty(), NAME, out)?;
                 node.post_receives()?;
                 node.id.connect(&ConnParam::default())?;
             }

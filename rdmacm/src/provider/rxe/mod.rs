@@ -19,8 +19,8 @@ use verbs_abi::rxe::{
 };
 use verbs_abi::{
     Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
-    ib_uverbs_create_cq_resp, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
-    ib_uverbs_create_srq_resp, ib_uverbs_destroy_ah, ib_uverbs_modify_srq, ib_uverbs_resize_cq,
+    ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp,
+    ib_uverbs_destroy_ah, ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_resize_cq,
     ib_uverbs_resize_cq_resp,
 };
 use zerocopy::{FromZeros, IntoBytes};
@@ -28,7 +28,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::queue::Queue;
 pub(crate) use self::send::SendRing;
 use super::PostError;
-use super::kernel::{discard_cq, discard_qp, discard_srq};
+use super::kernel::{self, discard_cq, discard_qp, discard_srq};
 use super::request::{count, total};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
@@ -66,11 +66,10 @@ pub(super) fn create_ah(
 
 pub(super) fn create_qp(
     context: &Context,
-    request: ib_uverbs_create_qp,
+    request: ib_uverbs_ex_create_qp,
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
     let (shares, qp_type) = (request.is_srq != 0, request.qp_type);
-    let (mut response, driver): (ib_uverbs_create_qp_resp, rxe_create_qp_resp) =
-        context.driver_command("create", "a queue pair", request, ())?;
+    let (mut response, driver): (_, rxe_create_qp_resp) = kernel::create_qp(context, request)?;
     let file = context.file();
     let rings = SendRing::map(file, &driver.sq_mi, qp_type, &response).and_then(|send| {
         let map = || ReceiveRing::map(file, &driver.rq_mi, response.max_recv_sge);

@@ -27,8 +27,8 @@ use verbs_abi::siw::{
     siw_wc_status, siw_wqe_flags,
 };
 use verbs_abi::{
-    Command, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp,
-    ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    Command, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp,
+    ib_uverbs_create_srq_resp, ib_uverbs_ex_create_qp, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
     ib_uverbs_wc,
 };
 use zerocopy::IntoBytes;
@@ -36,7 +36,7 @@ use zerocopy::IntoBytes;
 use self::queue::Ring;
 pub(crate) use self::queue::{Arming, Leftovers};
 use super::PostError;
-use super::kernel::{Doorbell, discard_cq, discard_qp, discard_srq};
+use super::kernel::{self, Doorbell, discard_cq, discard_qp, discard_srq};
 use super::request::{count, inline, total};
 use crate::error::Result;
 use crate::lock::unpoisoned;
@@ -93,11 +93,10 @@ pub(super) fn create_cq(
 
 pub(super) fn create_qp(
     context: &Context,
-    request: ib_uverbs_create_qp,
+    request: ib_uverbs_ex_create_qp,
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
     let (signal_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
-    let (mut response, driver): (ib_uverbs_create_qp_resp, siw_uresp_create_qp) =
-        context.driver_command("create", "a queue pair", request, ())?;
+    let (mut response, driver): (_, siw_uresp_create_qp) = kernel::create_qp(context, request)?;
     let file = context.file();
     let rings = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe).and_then(|send| {
         // Without receives of its own there is no ring, and the key is another object's.

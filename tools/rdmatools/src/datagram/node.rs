@@ -12,8 +12,8 @@ use std::io::Write;
 use rdmacm::cm::{CmId, DatagramParam};
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Destination,
-    GRH_LENGTH, MemoryRegion, Payload, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
-    ReceiveRequest, SendFlags, SendOperation, SendRequest,
+    GRH_LENGTH, MemoryRegion, Payload, ProtectionDomain, QpCreateFlags, QueuePair, QueuePairCaps,
+    QueuePairInit, ReceiveRequest, SendFlags, SendOperation, SendRequest,
 };
 
 use super::{Plan, Stopped};
@@ -56,6 +56,7 @@ impl Node {
     pub(crate) fn prepare(
         &mut self,
         plan: Plan,
+        create_flags: QpCreateFlags,
         program: &str,
         out: &mut dyn Write,
     ) -> Result<(), Stopped> {
@@ -74,7 +75,7 @@ impl Node {
         let cq = CompletionQueue::new(&context, room.saturating_mul(2), Some(&channel))?;
         let caps =
             QueuePairCaps { max_send_wr: room, max_recv_wr: room, ..QueuePairCaps::default() };
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, create_flags, ..QueuePairInit::new(&cq) };
         let qp = self.id.create_qp(&pd, &init)?;
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let memory = MemoryRegion::alloc(&pd, plan.size + GRH_LENGTH, access)?;

@@ -95,13 +95,7 @@ impl<'a> Table<'a> {
             max_recv_wr: options.rx_depth,
             ..QueuePairCaps::default()
         };
-        let init = QueuePairInit {
-            send_cq: &self.cq,
-            recv_cq: &self.cq,
-            srq: self.srq.as_ref(),
-            caps,
-            signal_all: false,
-        };
+        let init = QueuePairInit { srq: self.srq.as_ref(), caps, ..QueuePairInit::new(&self.cq) };
         let player = QueuePair::with_type(&self.pd, qp_type, &init)?;
         let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);
         let init = init.pkey_index(0).port(options.ib_port);

@@ -63,7 +63,7 @@ impl<'a, 'out> Connection<'a, 'out> {
         let channel = CompletionChannel::new(&context)?;
         let cq = CompletionQueue::new(&context, 32, Some(&channel))?;
         let caps = QueuePairCaps { max_inline_data: MESSAGE_LENGTH, ..QueuePairCaps::default() };
-        let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
         let qp = peer.id.create_qp(&pd, &init)?;
         let device = context.device().name();
         log.debug(peer.id.token(), format_args!("queue pair {} on {device}", qp.number()))?;

@@ -1,6 +1,5 @@
 //! What belongs to the process that opened it: children, and threads with other credentials.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -329,35 +328,6 @@ fn an_id_comes_back_from_a_destroy_with_other_credentials() {
     assert!(id.local_addr().expect("it is as it was").is_some());
     id.destroy().expect("destroy");
     assert_eq!(ids(), before);
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn no_event_is_lost_beside_a_destroy_with_other_credentials() {
-    let channel = channel();
-    let mut id = id(&channel);
-    // On the wire, and nobody has the address.
-    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-    for _ in 0..20 {
-        id.resolve_addr(None, nobody, Duration::from_millis(1)).expect("resolve the address");
-        let stop = AtomicBool::new(false);
-        id = thread::scope(|scope| {
-            let ending = Ending(&stop);
-            let stop = &stop;
-            let destroyer = scope.spawn(move || {
-                change_credentials_of_this_thread();
-                let mut id = id;
-                while !stop.load(Ordering::SeqCst) {
-                    id = id.destroy().expect_err("refused").into_parts().0;
-                }
-                id
-            });
-            let event = channel.get_event_timeout(Duration::from_secs(10)).expect("wait");
-            assert_eq!(event.expect("it is lost").event_type(), EventType::AddrError);
-            drop(ending);
-            destroyer.join().expect("the thread is content")
-        });
-    }
 }
 
 #[test]

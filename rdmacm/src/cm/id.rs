@@ -218,7 +218,8 @@ impl CmId {
     /// [`ErrorKind::WouldDeadlock`] where an event that this thread received from the channel is
     /// still out: it would wait for itself. (An event that was passed on to another thread
     /// counts for the one that received it.) [`ErrorKind::WrongProcess`]. The id comes back
-    /// with the error.
+    /// with the error; an event of it that another thread reads while the kernel refuses the command
+    /// is dropped.
     #[doc(alias = "rdma_destroy_id")]
     #[doc(alias = "rdma_destroy_ep")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
@@ -392,8 +393,6 @@ impl Inner {
     /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
     fn end(&self) -> Result<u32, Refused> {
         let home = self.home_mut();
-        // Before others take it for gone, and drop the events of an id that comes back.
-        home.channel.file.check_credentials()?;
         self.gone.store(true, Ordering::Release);
         let ended = home.channel.command(destroy_id(self.handle));
         if ended.is_err() {

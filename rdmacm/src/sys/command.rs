@@ -90,8 +90,8 @@ pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Ref
 ///
 /// Both nodes look at the credentials first and at the length second, so a write that is too short
 /// to be a command tells the one from the other and does nothing.
-pub(crate) fn credentials_match(fd: BorrowedFd<'_>) -> bool {
-    nix::unistd::write(fd, &[]) != Err(Errno::EACCES)
+fn credentials_match(fd: BorrowedFd<'_>) -> bool {
+    nix::unistd::write(fd, &[0]) != Err(Errno::EACCES)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::command::{self, Joined, Refused};
 use super::node::open_node;
 use super::process::Process;
 use crate::device;
-use crate::error::{Result, WrongProcess};
+use crate::error::Result;
 
 const PATH: &str = "/dev/infiniband/rdma_cm";
 
@@ -54,15 +54,6 @@ impl UcmaFile {
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Refused> {
         self.process.check()
-    }
-
-    /// Refuses what the kernel would refuse to this thread, whatever the command.
-    pub(crate) fn check_credentials(&self) -> Result<(), Refused> {
-        self.check_process()?;
-        match command::credentials_match(self.fd.as_fd()) {
-            true => Ok(()),
-            false => Err(Refused::WrongProcess(WrongProcess::Credentials)),
-        }
     }
 
     /// Sends `request` and returns the kernel's response, whose fields past what an older kernel

@@ -1,7 +1,6 @@
 //! Multicast groups: who is in one, and what is left when it is left.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -15,7 +14,7 @@ use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 use rdmacm::{ErrorKind, Result};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Ending, LONG, Side, assert_invalid, channel, device, ids, objects, resolve, rxe};
+use crate::bed::{LONG, Side, assert_invalid, channel, device, ids, objects, resolve, rxe};
 use crate::child::in_child;
 use crate::io::{Io, Shape};
 use crate::netdev::ip;
@@ -307,9 +306,8 @@ fn events_are_read_while_groups_are_left() {
     let member = side(&ours);
     // Its destroy ends the reader.
     let last = bound(&ours);
-    let (done, mut still_attached) = (AtomicBool::new(false), Vec::new());
+    let mut still_attached = Vec::new();
     thread::scope(|scope| {
-        let _ending = Ending(&done);
         let reader = scope.spawn(|| {
             loop {
                 let event = ours.get_event().expect("an event");
@@ -317,14 +315,6 @@ fn events_are_read_while_groups_are_left() {
                     return;
                 }
                 assert_eq!(event.token(), member.id.token());
-            }
-        });
-        // Attaching takes turns with this, and so takes long enough to be left meanwhile.
-        scope.spawn(|| {
-            let (qp, gid) = (member.io.qp(), gid(group(39)));
-            while !done.load(Ordering::SeqCst) {
-                qp.attach_multicast(gid, 0).expect("attach");
-                qp.detach_multicast(gid, 0).expect("detach");
             }
         });
         for number in 0..rounds {

@@ -1,6 +1,7 @@
 //! What a real kernel must do with what the library sends: run by `cargo xtask test` in the test bed.
 
 mod address;
+mod allocation;
 mod async_event;
 mod backlog;
 mod bed;
@@ -47,5 +48,6 @@ mod stress;
 mod sync;
 mod thread;
 mod transfer;
+mod unreliable;
 mod window;
 mod wire;

@@ -1,0 +1,109 @@
+//! Posting and polling allocate nothing.
+//!
+//! # Safety
+//!
+//! The allocator is the system's, to which every call is passed on as it came.
+#![expect(unsafe_code, reason = "counts the calls of the allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use rdmacm::cm::ConnParam;
+use rdmacm::verbs::{
+    Completion, Payload, QueuePairCaps, ReceiveRequest, SendFlags, SendOperation, SendRequest,
+};
+
+use crate::bed::{Connection, rxe, siw};
+use crate::io::Shape;
+
+thread_local! { static COUNT: Cell<usize> = const { Cell::new(0) } }
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is passed on to the system's allocator, whose contract this is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// How often `work` allocates.
+fn allocations(work: impl FnOnce()) -> usize {
+    let before = COUNT.get();
+    work();
+    COUNT.get() - before
+}
+
+fn posting_and_polling(address: std::net::SocketAddr) {
+    let caps = QueuePairCaps { max_inline_data: 16, ..QueuePairCaps::default() };
+    let shape = Shape { caps, ..Shape::default() };
+    let connection = Connection::to(address, shape, &ConnParam::default());
+    let Connection { client, server, .. } = &connection;
+    let scatter = [server.io.memory().sge(0..64).expect("within the memory")];
+    let gather = [client.io.memory().sge(0..64).expect("within the memory")];
+    let receive = ReceiveRequest { wr_id: 1, scatter: &scatter };
+    let send = |payload| SendRequest {
+        wr_id: 2,
+        operation: SendOperation::Send,
+        payload,
+        flags: SendFlags::SIGNALED,
+    };
+    let requests = [send(Payload::Gather(&gather)), send(Payload::Inline(b"inline"))];
+    let (sender, receiver) = (client.io.qp(), server.io.qp());
+    let mut done = [Completion::default(); 4];
+    let count = allocations(|| {
+        for round in 0..20 {
+            let mut due = 2;
+            if round % 2 == 0 {
+                // SAFETY: the memory is the two regions', which outlive the queue pairs and are not touched here.
+                unsafe { receiver.post_recv(&receive) }.expect("post a receive");
+                // SAFETY: as above.
+                unsafe { sender.post_send(&requests[round / 2 % 2]) }.expect("post a send");
+            } else {
+                due = 4;
+                let mut receives = receiver.receive_queue().expect("receive queue");
+                let mut sends = sender.send_queue().expect("send queue");
+                for request in &requests {
+                    // SAFETY: as above.
+                    unsafe { receives.push(&receive) }.expect("push a receive");
+                    // SAFETY: as above.
+                    unsafe { sends.push(request) }.expect("push a send");
+                }
+                receives.ring().expect("ring");
+                sends.ring().expect("ring");
+            }
+            while due > 0 {
+                for cq in [client.io.cq(), server.io.cq()] {
+                    let count = cq.poller().expect("poller").poll(&mut done).expect("poll");
+                    assert!(done[..count].iter().all(Completion::is_success), "{done:?}");
+                    due -= count;
+                }
+            }
+        }
+    });
+    assert_eq!(count, 0);
+    assert!(allocations(|| drop(Box::new(count))) > 0, "it counts");
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn posting_and_polling_allocate_nothing() {
+    posting_and_polling(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn posting_and_polling_allocate_nothing_on_siw0() {
+    posting_and_polling(siw(0));
+}

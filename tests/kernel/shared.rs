@@ -68,7 +68,7 @@ impl Shared {
                 return (count, pushed);
             }
         }
-        (list.len(), Ok(()))
+        (list.len(), queue.ring())
     }
 
     /// A part of the memory.

@@ -231,6 +231,10 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
+    pub(super) fn belongs_here(&self) -> bool {
+        self.inner.object.belongs_here()
+    }
+
     /// The ring, for this thread and `operation`.
     pub(super) fn hold(&self, operation: &'static str) -> Result<Held<'_, ReceiveRing>> {
         self.inner.receive.hold().map_err(|HeldHere| {

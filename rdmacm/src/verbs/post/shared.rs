@@ -13,7 +13,9 @@ use crate::verbs::srq::SharedReceiveQueue;
 /// A shared receive queue, for one thread until it is dropped: as [`SendQueue`].
 ///
 /// Of [`SharedReceiveQueue::receive_queue`]. The device may fill what is pushed at once, for any of
-/// the queue pairs.
+/// the queue pairs; [`ring`](Self::ring) is for drivers that keep their queues in the kernel.
+///
+/// Dropping it rings for what was pushed, where an error would be lost.
 #[derive(Debug)]
 pub struct SharedReceives<'a> {
     srq: &'a SharedReceiveQueue,
@@ -32,7 +34,7 @@ impl SharedReceiveQueue {
         Ok(SharedReceives { srq: self, ring: self.hold(POST_RECV)? })
     }
 
-    /// Posts a receive request: [`SharedReceives::push`] on a [`receive_queue`](Self::receive_queue)
+    /// Posts a receive request: [`SharedReceives::post`] on a [`receive_queue`](Self::receive_queue)
     /// of its own.
     ///
     /// # Safety
@@ -41,12 +43,13 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// Those of [`receive_queue`](Self::receive_queue) and [`SharedReceives::push`].
+    /// Those of [`receive_queue`](Self::receive_queue), [`SharedReceives::push`] and
+    /// [`SharedReceives::ring`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         let mut queue = self.receive_queue()?;
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { queue.push(request) }
+        unsafe { queue.post(request) }
     }
 }
 
@@ -77,9 +80,49 @@ impl SharedReceives<'_> {
         stored.map_err(|error| error.during(context, POST_RECV, self.srq.subject()))
     }
 
-    /// Lets another thread in that waits for the queue.
+    /// Has the driver post what was pushed since the last time, where it keeps its queues in the
+    /// kernel: `IB_USER_VERBS_CMD_POST_SRQ_RECV`. No system call where it does not.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel and refuses one of the
+    /// requests: with ENOMEM for a full queue. [`ErrorKind::DeviceGone`];
+    /// [`ErrorKind::WrongProcess`] after a fork.
     #[inline]
-    pub fn give_way(&mut self) {
+    pub fn ring(&mut self) -> Result<()> {
+        self.srq.context().check_process(POST_RECV, || self.srq.subject())?;
+        self.settle()?;
         self.ring.give_way();
+        Ok(())
+    }
+
+    #[inline]
+    fn settle(&mut self) -> Result<()> {
+        let rung = self.ring.get().ring(self.srq.context(), self.srq.handle());
+        rung.map_err(|error| error.during(self.srq.context(), POST_RECV, self.srq.subject()))
+    }
+
+    /// Posts a receive request: [`push`](Self::push) and [`ring`](Self::ring).
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    #[inline]
+    pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.push(request) }?;
+        self.ring()
+    }
+}
+
+impl Drop for SharedReceives<'_> {
+    fn drop(&mut self) {
+        if self.srq.belongs_here() {
+            let _ = self.settle();
+        }
     }
 }

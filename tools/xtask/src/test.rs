@@ -311,3 +311,40 @@ fn counted(command: &mut Command) -> Result<Ended> {
     let success = child.wait().with_context(doing)?.success();
     Ok(Ended { counts: tally.counts(), success, complaints: Vec::new() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is counted of a program that listed `listed` tests and ended so, and how many troubles there are.
+    fn added(listed: Option<usize>, ended: Result<Ended>) -> (u64, u64, usize) {
+        let mut tests = Tests::default();
+        tests.add_program("it", listed, ended);
+        (tests.counts.passed, tests.counts.failed, tests.troubles.len())
+    }
+
+    fn ended(passed: u64, failed: u64, success: bool) -> Result<Ended> {
+        Ok(Ended { counts: Counts { passed, failed }, success, complaints: Vec::new() })
+    }
+
+    #[test]
+    fn a_program_that_did_what_it_should_is_no_trouble() {
+        assert_eq!(added(Some(3), ended(3, 0, true)), (3, 0, 0));
+        assert_eq!(added(Some(3), ended(2, 1, false)), (2, 1, 0));
+        assert_eq!(added(None, ended(5, 0, true)), (5, 0, 0));
+    }
+
+    #[test]
+    fn each_way_of_passing_by_accident_is_a_failure() {
+        assert_eq!(added(Some(3), ended(2, 0, true)), (2, 1, 1), "a test did not run");
+        assert_eq!(added(Some(0), ended(1, 0, true)), (1, 1, 1), "a test too many");
+        assert_eq!(added(Some(3), ended(3, 0, false)), (3, 1, 1), "the program failed");
+        assert_eq!(added(Some(3), ended(2, 1, true)), (2, 2, 1), "it was content with a failure");
+        assert_eq!(added(Some(3), ended(0, 0, false)), (0, 2, 2), "it ended before any test");
+        assert_eq!(added(Some(3), Err(Error::new("no report"))), (0, 1, 1));
+        let complaints = vec!["WARNING: at".to_owned()];
+        let counts = Counts { passed: 3, failed: 0 };
+        let complained = Ok(Ended { counts, success: true, complaints });
+        assert_eq!(added(Some(3), complained), (3, 1, 1), "the kernel complained");
+    }
+}

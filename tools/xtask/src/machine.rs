@@ -133,7 +133,7 @@ impl Machine {
             let start = Instant::now();
             let (mut ready, mut errors) = (false, Vec::new());
             while !over.load(Ordering::SeqCst) && (ready || start.elapsed() < BOOT) {
-                match qemu.next(Instant::now() + WATCH)? {
+                match next(&qemu.frames, Instant::now() + WATCH)? {
                     Some(Ok(Some(Frame::Ready { .. }))) => ready = true,
                     Some(Ok(Some(Frame::Error(bytes)))) => errors.extend(bytes),
                     Some(Ok(Some(Frame::Failed(reason)))) => errors.extend(reason.into_bytes()),
@@ -166,34 +166,14 @@ impl Machine {
         mut sink: impl FnMut(Frame) -> io::Result<()>,
     ) -> Result<Outcome> {
         let start = Instant::now();
-        let mut limit = self.limit.min(BOOT);
         let mut qemu = self.start(directory)?;
-        let (status, taint) = loop {
-            match qemu.next(start + limit)? {
-                Some(Ok(Some(Frame::End { status, taint }))) => break (status, taint),
-                Some(Ok(Some(Frame::Failed(reason)))) => {
-                    return Err(Error::new(format!("the guest failed: {reason}")));
-                }
-                Some(Ok(Some(frame))) => {
-                    if matches!(frame, Frame::Ready { .. }) {
-                        // It is in the guest's memory: a run that is killed leaves only logs behind.
-                        fs::remove_file(directory.join(INITRAMFS))
-                            .context("remove the initramfs")?;
-                        limit = self.limit;
-                    }
-                    sink(frame).context("pass the guest's output on")?;
-                }
-                Some(Ok(None)) => return Err(Error::new("the guest ended without a report")),
-                Some(Err(error)) => {
-                    return Err(Error::new(format!("the guest's report is damaged: {error}")));
-                }
-                None => {
-                    let doing = if limit == self.limit { "running" } else { "not ready" };
-                    let limit = limit.as_secs();
-                    return Err(Error::new(format!("the guest was still {doing} after {limit} s")));
-                }
+        let (status, taint) = self.hear(start, &qemu.frames, |frame| {
+            if matches!(frame, Frame::Ready { .. }) {
+                // It is in the guest's memory: a run that is killed leaves only logs behind.
+                fs::remove_file(directory.join(INITRAMFS)).context("remove the initramfs")?;
             }
-        };
+            sink(frame).context("pass the guest's output on")
+        })?;
         qemu.power_off()?;
         let console = fs::read(directory.join(CONSOLE)).context("read the guest's console")?;
         let console = String::from_utf8_lossy(&console);
@@ -202,6 +182,39 @@ impl Machine {
         complaints
             .extend(console::tainted(taint).iter().map(|name| format!("kernel taint: {name}")));
         Ok(Outcome { status, complaints })
+    }
+
+    /// Hears the report of a machine that began to `start` to its end, which must come within the limit; returns how the
+    /// command ended and the kernel's taint.
+    fn hear(
+        &self,
+        start: Instant,
+        frames: &Frames,
+        mut sink: impl FnMut(Frame) -> Result<()>,
+    ) -> Result<(Status, u64)> {
+        let (mut limit, mut doing) = (self.limit.min(BOOT), "not ready");
+        loop {
+            match next(frames, start + limit)? {
+                Some(Ok(Some(Frame::End { status, taint }))) => return Ok((status, taint)),
+                Some(Ok(Some(Frame::Failed(reason)))) => {
+                    return Err(Error::new(format!("the guest failed: {reason}")));
+                }
+                Some(Ok(Some(frame))) => {
+                    if matches!(frame, Frame::Ready { .. }) {
+                        (limit, doing) = (self.limit, "running");
+                    }
+                    sink(frame)?;
+                }
+                Some(Ok(None)) => return Err(Error::new("the guest ended without a report")),
+                Some(Err(error)) => {
+                    return Err(Error::new(format!("the guest's report is damaged: {error}")));
+                }
+                None => {
+                    let limit = limit.as_secs();
+                    return Err(Error::new(format!("the guest was still {doing} after {limit} s")));
+                }
+            }
+        }
     }
 }
 
@@ -212,7 +225,19 @@ const QEMU_ERRORS: &str = "qemu.log";
 /// The emulator's process; dropped, it is gone.
 struct Qemu {
     process: Child,
-    frames: Receiver<io::Result<Option<Frame>>>,
+    frames: Frames,
+}
+
+/// What the channel brings; `None` is its end.
+type Frames = Receiver<io::Result<Option<Frame>>>;
+
+/// The next thing that the channel brings, or `None` at the deadline.
+fn next(frames: &Frames, deadline: Instant) -> Result<Option<io::Result<Option<Frame>>>> {
+    match frames.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(frame) => Ok(Some(frame)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(Error::new("the reader of the report is gone")),
+    }
 }
 
 impl Qemu {
@@ -247,22 +272,11 @@ impl Qemu {
         Ok(Self { process, frames })
     }
 
-    /// The next thing that the channel brings, or `None` at the deadline.
-    fn next(&self, deadline: Instant) -> Result<Option<io::Result<Option<Frame>>>> {
-        match self.frames.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(frame) => Ok(Some(frame)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(Error::new("the reader of the report is gone"))
-            }
-        }
-    }
-
     /// Tells the guest that its report has arrived and waits until the machine is off.
     fn power_off(&mut self) -> Result<()> {
         let mut channel = self.process.stdin.take().expect("standard input is a pipe");
         channel.write_all(&[0]).context("acknowledge the report")?;
-        match self.next(Instant::now() + POWER_OFF)? {
+        match next(&self.frames, Instant::now() + POWER_OFF)? {
             Some(Ok(None)) => Ok(()),
             Some(Ok(Some(_))) => Err(Error::new("the guest went on after its last report")),
             Some(Err(error)) => Err(Error::new(format!("the guest's report is damaged: {error}"))),
@@ -280,7 +294,7 @@ impl Drop for Qemu {
 }
 
 /// Reads frames until the channel ends, which is the last thing sent.
-fn read_frames(output: ChildStdout) -> Receiver<io::Result<Option<Frame>>> {
+fn read_frames(output: ChildStdout) -> Frames {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut reader = Reader::new(io::BufReader::new(output));
@@ -331,4 +345,53 @@ impl Directory {
 /// An option's value that ends in a path; the emulator reads a doubled comma as one.
 fn option(prefix: &str, path: &Path) -> String {
     format!("{prefix}{}", path.display().to_string().replace(',', ",,"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is heard of a machine that reports `frames` and then is silent, until its time is over.
+    fn heard(frames: Vec<io::Result<Option<Frame>>>) -> Result<(Status, u64)> {
+        let machine = Machine {
+            vmlinuz: PathBuf::new(),
+            initramfs: Vec::new(),
+            memory_mb: 0,
+            host_root: false,
+            wires: None,
+            limit: Duration::ZERO,
+        };
+        let (sender, receiver) = mpsc::channel();
+        for frame in frames {
+            sender.send(frame).expect("it is received");
+        }
+        machine.hear(Instant::now(), &receiver, |_| Ok(()))
+    }
+
+    fn ready() -> io::Result<Option<Frame>> {
+        Ok(Some(Frame::Ready { kernel: "6.12.1".to_owned() }))
+    }
+
+    #[test]
+    fn a_report_ends_with_how_the_command_ended() {
+        let end = Ok(Some(Frame::End { status: Status::Exited(3), taint: 8 }));
+        let output = Ok(Some(Frame::Output(b"test result: ok. 1 passed".to_vec())));
+        assert_eq!(heard(vec![ready(), output, end]), Ok((Status::Exited(3), 8)));
+    }
+
+    #[test]
+    fn a_report_without_that_end_is_a_failure() {
+        let output = || Ok(Some(Frame::Output(b"test result: ok. 1 passed".to_vec())));
+        let failed = Ok(Some(Frame::Failed("no devices".to_owned())));
+        let damaged = Err(io::Error::other("a frame is missing"));
+        for (frames, said) in [
+            (vec![ready(), output(), Ok(None)], "the guest ended without a report"),
+            (vec![ready(), failed], "the guest failed: no devices"),
+            (vec![ready(), output(), damaged], "the guest's report is damaged: a frame is missing"),
+            (vec![ready(), output()], "the guest was still running after 0 s"),
+            (vec![], "the guest was still not ready after 0 s"),
+        ] {
+            assert_eq!(heard(frames), Err(Error::new(said)));
+        }
+    }
 }

@@ -170,21 +170,57 @@ pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
     guest.fetch()?;
     let directory = env::current_dir().context("find the current directory")?;
     let outcome = guest.run(&directory, command, pass_on)?;
-    if !outcome.complaints.is_empty() {
-        eprintln!("xtask: the guest's kernel complained:\n{}", outcome.complaints.join("\n"));
-        return Ok(ExitCode::from(KERNEL_COMPLAINED));
+    let (code, said) = ending(&outcome);
+    if let Some(said) = said {
+        let program = command.first().map(|name| name.to_string_lossy());
+        eprintln!("xtask: {}: {said}", program.unwrap_or_default());
     }
-    Ok(match outcome.status {
-        Status::Exited(code) => ExitCode::from(u8::try_from(code).unwrap_or(BED_FAILED)),
+    Ok(ExitCode::from(code))
+}
+
+/// The exit status, and what there is to say about it.
+fn ending(outcome: &Outcome) -> (u8, Option<String>) {
+    if !outcome.complaints.is_empty() {
+        let complaints = outcome.complaints.join("\n");
+        return (KERNEL_COMPLAINED, Some(format!("the guest's kernel complained:\n{complaints}")));
+    }
+    match &outcome.status {
+        Status::Exited(code) => (u8::try_from(*code).unwrap_or(BED_FAILED), None),
         // As a shell has it.
         Status::Signaled(signal) => {
-            eprintln!("xtask: the command was killed by signal {signal}");
-            ExitCode::from(u8::try_from(128 + signal).unwrap_or(BED_FAILED))
+            let code = u8::try_from(128 + signal).unwrap_or(BED_FAILED);
+            (code, Some(format!("killed by signal {signal}")))
         }
-        Status::NotStarted(reason) => {
-            let program = command.first().map(|name| name.to_string_lossy());
-            eprintln!("xtask: cannot start {}: {reason}", program.unwrap_or_default());
-            ExitCode::from(NOT_STARTED)
+        Status::NotStarted(reason) => (NOT_STARTED, Some(format!("cannot be started: {reason}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_ends_the_task_as_it_ended_unless_the_kernel_complains() {
+        let ended = |status: &Status, complaints: &[&str]| {
+            let complaints = complaints.iter().map(|text| (*text).to_owned()).collect();
+            ending(&Outcome { status: status.clone(), complaints })
+        };
+        let statuses = [
+            (Status::Exited(0), 0, None),
+            (Status::Exited(7), 7, None),
+            (Status::Signaled(9), 137, Some("killed by signal 9")),
+            (
+                Status::NotStarted("no such file".into()),
+                127,
+                Some("cannot be started: no such file"),
+            ),
+        ];
+        for (status, code, said) in statuses {
+            assert_eq!(ended(&status, &[]), (code, said.map(str::to_owned)));
+            let (code, said) = ended(&status, &["WARNING: one", "BUG: two"]);
+            assert_eq!(code, 126, "{status:?}");
+            let said = said.expect("it is said");
+            assert!(said.contains("WARNING: one") && said.contains("BUG: two"), "{said}");
         }
-    })
+    }
 }

@@ -15,10 +15,7 @@ pub(crate) fn require(packages: &[&str]) -> Result<()> {
     }
     let names = missing.join(" ");
     if !geteuid().is_root() {
-        return Err(Error::new(format!(
-            "packages are missing; install them and run this again:\n  \
-             sudo apt-get update && sudo apt-get install --no-install-recommends {names}"
-        )));
+        return Err(Error::new(how_to_install(&names)));
     }
     progress(&format!("installing {names}"));
     let install = || {
@@ -29,6 +26,14 @@ pub(crate) fn require(packages: &[&str]) -> Result<()> {
     };
     // Package lists that are absent or out of date make the first attempt fail.
     install().or_else(|first| if archive::update()? { install() } else { Err(first) })
+}
+
+/// What a user is told who may not install `names`.
+fn how_to_install(names: &str) -> String {
+    format!(
+        "packages are missing; install them and run this again:\n  \
+         sudo apt-get update && sudo apt-get install --no-install-recommends {names}"
+    )
 }
 
 fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
@@ -42,4 +47,17 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let installed =
         |package: &&&str| answer.lines().any(|line| line == format!("{package} installed"));
     Ok(packages.iter().filter(|package| !installed(package)).copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_told_the_exact_command() {
+        let text = how_to_install("kmod xz-utils");
+        let command =
+            "sudo apt-get update && sudo apt-get install --no-install-recommends kmod xz-utils";
+        assert_eq!(text.lines().last().map(str::trim), Some(command));
+    }
 }

@@ -21,6 +21,7 @@ impl CmId {
     /// `pd` was not made in the id's [`context`](Self::context); those of
     /// [`SharedReceiveQueue::new`].
     #[doc(alias = "rdma_create_srq")]
+    #[doc(alias = "rdma_create_srq_ex")]
     pub fn create_srq(
         &self,
         pd: Option<&ProtectionDomain>,

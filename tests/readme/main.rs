@@ -83,3 +83,22 @@ fn a_test_is_found_where_it_is() {
     assert!(has_test(source, "here") && has_test(source, "row"));
     assert!(!has_test(source, "helper") && !has_test(source, "her") && !has_test(source, "role"));
 }
+
+/// The functions of `rdma_cma.h` and `rdma_verbs.h`.
+const FUNCTIONS: &str = "
+    accept ack_cm_event bind_addr connect create_ep create_event_channel create_id create_qp create_qp_ex create_srq
+    create_srq_ex dereg_mr destroy_ep destroy_event_channel destroy_id destroy_qp destroy_srq disconnect establish
+    event_str free_devices freeaddrinfo get_cm_event get_devices get_dst_port get_local_addr get_peer_addr
+    get_recv_comp get_remote_ece get_request get_send_comp get_src_port getaddrinfo init_qp_attr join_multicast
+    join_multicast_ex leave_multicast listen migrate_id notify post_read post_readv post_recv post_recvv post_send
+    post_sendv post_ud_send post_write post_writev query_addrinfo reg_msgs reg_read reg_write reject reject_ece
+    resolve_addr resolve_addrinfo resolve_route set_local_ece set_option seterrno write_cm_event";
+
+#[test]
+fn every_function_is_found_by_its_c_name() {
+    let library = library();
+    for name in FUNCTIONS.split_whitespace() {
+        let alias = format!("#[doc(alias = \"rdma_{name}\")]");
+        assert!(library.contains(&alias), "nothing has the name rdma_{name}");
+    }
+}

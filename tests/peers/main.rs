@@ -49,6 +49,7 @@ macro_rules! every_pair {
 mod datagram;
 mod examples;
 mod link;
+mod perf;
 mod pingpong;
 mod shared;
 

@@ -14,6 +14,7 @@ mod host;
 mod link;
 mod mckey;
 mod number;
+mod perf;
 mod pingpong;
 mod rping;
 mod udaddy;
@@ -41,6 +42,7 @@ struct Tools {
 
 #[derive(Debug, Subcommand)]
 enum Applet {
+    Bw(perf::BandwidthOptions),
     #[command(alias = "ucmatose")]
     Cmatose(cmatose::Options),
     Cmtime(cmtime::Options),
@@ -53,6 +55,7 @@ enum Applet {
     UcPingpong(pingpong::UcOptions),
     #[command(name = "ibv_ud_pingpong")]
     UdPingpong(pingpong::UdOptions),
+    Lat(perf::LatencyOptions),
     Link(link::Options),
     Mckey(mckey::Options),
     #[command(name = "rdma_client")]
@@ -70,6 +73,7 @@ enum Applet {
 impl Applet {
     fn name(&self) -> &'static str {
         match self {
+            Self::Bw(_) => "bw",
             Self::Cmatose(_) => "cmatose",
             Self::Cmtime(_) => "cmtime",
             Self::Devinfo(_) => "devinfo",
@@ -77,6 +81,7 @@ impl Applet {
             Self::SrqPingpong(_) => "ibv_srq_pingpong",
             Self::UcPingpong(_) => "ibv_uc_pingpong",
             Self::UdPingpong(_) => "ibv_ud_pingpong",
+            Self::Lat(_) => "lat",
             Self::Link(_) => "link",
             Self::Mckey(_) => "mckey",
             Self::RdmaClient(_) => "rdma_client",
@@ -90,6 +95,7 @@ impl Applet {
 
     fn run(&self, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
         match self {
+            Self::Bw(options) => perf::run_bw(options, out),
             Self::Cmatose(options) => cmatose::run(options, out),
             Self::Cmtime(options) => cmtime::run(options, out),
             Self::Devinfo(options) => devinfo::run(options, out),
@@ -97,6 +103,7 @@ impl Applet {
             Self::SrqPingpong(options) => pingpong::run_srq(options, out),
             Self::UcPingpong(options) => pingpong::run_uc(options, out),
             Self::UdPingpong(options) => pingpong::run_ud(options, out),
+            Self::Lat(options) => perf::run_lat(options, out),
             Self::Link(options) => link::run(options, out),
             Self::Mckey(options) => mckey::run(options, out),
             Self::RdmaClient(options) => hello::connect(options, out),

@@ -1,0 +1,85 @@
+//! `rdmatools lat` and `rdmatools bw`: what they print, not how fast it is.
+
+use std::env;
+use std::fs;
+
+use rdmacm_tests::Ended;
+
+use crate::rping::{Program, port};
+use crate::{SIW, V4};
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn measurements() {
+    measure(V4, "rxe0");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_measurements() {
+    measure(SIW, "siw0");
+}
+
+const OPERATIONS: [&str; 3] = ["send", "write", "read"];
+
+/// Inline, and in several packets; in lists; as text, as JSON and as a picture.
+fn measure(address: &str, device: &str) {
+    let lat = format!("Latency over {device} in us, 5 messages of each size");
+    let columns = ["bytes", "min", "median", "mean", "99 %", "99.9 %", "max"];
+    let lines = run("lat", address, "-n 5 -s 64 -o read,send,write");
+    for times in rows(&lines, &lat, &columns, 64) {
+        let [min, median, mean, p99, p999, max] = times[..] else { panic!("{times:?}") };
+        assert!(0.0 < min && min <= median && median <= p99 && p99 <= p999 && p999 <= max);
+        assert!(min <= mean && mean <= max, "{times:?}");
+    }
+    let bw = format!("Bandwidth over {device}, 40 messages of each size");
+    let options = "-n 40 -s 9000 -t 8 -Q 3 -l 4 -o send,write,read";
+    let lines = run("bw", address, options);
+    for rates in rows(&lines, &bw, &["bytes", "MB/s", "1000 msg/s"], 9000) {
+        assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{rates:?}");
+    }
+    let picture = env::temp_dir().join(format!("rdmatools-{device}.svg"));
+    let options = format!("-n 8 -s 8 -t 4 -Q 4 -o send,read --json --plot {}", picture.display());
+    let json = run("bw", address, &options);
+    assert_eq!(json.len(), 5, "{json:?}");
+    assert!(json[0].starts_with(&format!("{{\"test\": \"bw\", \"device\": \"{device}\", ")));
+    assert!(json[2].starts_with("  {\"operation\": \"send\", \"size\": 8, \"mb_per_s\": "));
+    assert!(json[3].starts_with("  {\"operation\": \"read\", \"size\": 8, \"mb_per_s\": "));
+    assert_eq!(json[4], "]}");
+    let svg = fs::read_to_string(&picture).expect("a picture");
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+    assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
+    fs::remove_file(picture).expect("remove");
+}
+
+/// What the client prints; both sides must end well.
+fn run(tool: &str, address: &str, options: &str) -> Vec<String> {
+    let port = port();
+    let mut server = Program::Ours.run(tool, &["-p", &port]);
+    let listening = format!("listening on 0.0.0.0:{port}");
+    assert_eq!(server.next_line(), Some(listening.as_str()));
+    let mut arguments = vec![address, "-p", &port];
+    arguments.extend(options.split(' '));
+    let client = Program::Ours.run(tool, &arguments).finish();
+    let ends = |Ended { status, stderr, .. }: &Ended| {
+        assert!(status.success(), "{tool} {options}: {status}: {stderr}");
+    };
+    ends(&client);
+    ends(&server.finish());
+    client.stdout
+}
+
+/// The numbers of each operation's line.
+fn rows(lines: &[String], title: &str, columns: &[&str], size: usize) -> Vec<Vec<f64>> {
+    assert_eq!(lines.len(), 2 + OPERATIONS.len(), "{lines:?}");
+    assert_eq!(lines[0], title);
+    let heading: Vec<_> = lines[1].split("  ").map(str::trim).filter(|s| !s.is_empty()).collect();
+    assert_eq!(heading, columns);
+    let numbers = |(line, operation): (&String, _)| {
+        let mut words = line.split_whitespace();
+        assert_eq!(words.next(), Some(operation), "{line}");
+        assert_eq!(words.next(), Some(size.to_string().as_str()), "{line}");
+        words.map(|word| word.parse().expect("a number")).collect()
+    };
+    lines[2..].iter().zip(OPERATIONS).map(numbers).collect()
+}

@@ -1,0 +1,268 @@
+//! One side of a measurement: its connection, its memory, and what moves data between the two.
+//!
+//! # Safety
+//!
+//! Posting gives memory to the device. It is memory of the regions that the [`Side`] owns and drops
+//! after its queue pair, and that is reached by copying only, which copes with a device that writes
+//! meanwhile.
+#![expect(unsafe_code, reason = "posts work requests")]
+
+use std::time::Duration;
+
+use rdmacm::cm::{CmId, EventChannel};
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload, Poller,
+    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueue, ReceiveRequest,
+    SendFlags, SendOperation, SendQueue, SendRequest, Sge,
+};
+
+use super::Operation;
+use super::plan::{Plan, Remote};
+use crate::endpoint::{poll, wait};
+use crate::failure::Failure;
+
+/// A connection in the making, or made, of which nobody reads the events meanwhile.
+pub(super) struct Side {
+    pub(super) id: CmId,
+    pub(super) channel: EventChannel,
+    // Before the regions: fields are dropped in this order.
+    qp: QueuePair,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    outgoing: MemoryRegion,
+    incoming: MemoryRegion,
+}
+
+/// What a thread has for itself while it measures: no lock is taken for a message.
+pub(super) struct Hands<'a> {
+    send: SendQueue<'a>,
+    receive: ReceiveQueue<'a>,
+    sent: Poller<'a>,
+    received: Poller<'a>,
+    /// Told of the end of the connection.
+    channel: &'a EventChannel,
+    /// The parts of memory that are sent from, or read to, and received in.
+    outgoing: &'a mut MemoryRegion,
+    incoming: &'a MemoryRegion,
+    gather: [Sge; 1],
+    scatter: [Sge; 1],
+    operation: SendOperation<'static>,
+    /// The bytes of a message that its request carries.
+    inline: Option<Vec<u8>>,
+    last: usize,
+}
+
+/// How often a queue or a byte is looked at before somebody asks whether the peer is still there.
+const PATIENCE: u32 = 1 << 22;
+
+impl Side {
+    /// Gives `id`, which has a device, what it takes to carry out `plan`.
+    pub(super) fn new(id: CmId, channel: EventChannel, plan: &Plan) -> Result<Self, Failure> {
+        let context = id.context()?;
+        let pd = ProtectionDomain::new(&context)?;
+        let send_cq = CompletionQueue::new(&context, plan.tx_depth.saturating_add(1), None)?;
+        let wakes = CompletionChannel::new(&context)?;
+        let recv_cq = CompletionQueue::new(&context, plan.rx_depth, Some(&wakes))?;
+        let caps = QueuePairCaps {
+            max_send_wr: plan.tx_depth.saturating_add(1),
+            max_recv_wr: plan.rx_depth,
+            max_inline_data: plan.inline,
+            ..QueuePairCaps::default()
+        };
+        let init = QueuePairInit { recv_cq: &recv_cq, caps, ..QueuePairInit::new(&send_cq) };
+        let qp = id.create_qp(&pd, &init)?;
+        let size = usize::try_from(plan.largest).expect("32 bits fit");
+        let local = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let remote =
+            AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
+        // A read on iWARP writes to the local memory as the peer does.
+        let outgoing = MemoryRegion::alloc(&pd, size, local | remote)?;
+        let incoming = MemoryRegion::alloc(&pd, size, local | remote)?;
+        let side = Self { id, channel, qp, send_cq, recv_cq, outgoing, incoming };
+        let scatter = [side.incoming.sge(..)?];
+        let mut receive = side.qp.receive_queue()?;
+        for _ in 0..plan.rx_depth {
+            // SAFETY: the memory is dropped, and with that deregistered and freed, after the queue pair
+            // was destroyed, see `drop`; and it is read by copying only.
+            unsafe { receive.push(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
+        }
+        drop(receive);
+        Ok(side)
+    }
+
+    /// Where the peer may write and read.
+    pub(super) fn local(&self) -> Remote {
+        Remote { addr: self.incoming.addr(), rkey: self.incoming.rkey() }
+    }
+
+    /// The device's name.
+    pub(super) fn device(&self) -> Result<String, Failure> {
+        Ok(self.id.context()?.device().name().to_owned())
+    }
+
+    /// Takes everything for measuring `operation` with messages of `size` bytes.
+    pub(super) fn hands(
+        &mut self,
+        operation: Operation,
+        size: u32,
+        peer: Remote,
+    ) -> Result<Hands<'_>, Failure> {
+        let Self { channel, qp, send_cq, recv_cq, outgoing, incoming, .. } = self;
+        let size = usize::try_from(size).expect("32 bits fit");
+        let Remote { addr: remote_addr, rkey } = peer;
+        let operation = match operation {
+            Operation::Send => SendOperation::Send,
+            Operation::Write => SendOperation::Write { remote_addr, rkey },
+            Operation::Read => SendOperation::Read { remote_addr, rkey },
+        };
+        let reads = matches!(operation, SendOperation::Read { .. });
+        let fits = usize::try_from(qp.caps().max_inline_data).is_ok_and(|most| size <= most);
+        Ok(Hands {
+            send: qp.send_queue()?,
+            receive: qp.receive_queue()?,
+            sent: send_cq.poller()?,
+            received: recv_cq.poller()?,
+            channel,
+            gather: [outgoing.sge(..size)?],
+            scatter: [incoming.sge(..)?],
+            outgoing,
+            incoming,
+            operation,
+            inline: (fits && !reads).then(|| vec![0; size]),
+            last: size - 1,
+        })
+    }
+
+    /// Clears the last byte of what the peer writes in messages of `size` bytes, then meets the peer:
+    /// both have come here before either goes on.
+    ///
+    /// Sleeps, so that it does not take the processor from a peer that measures.
+    pub(super) fn meet(&mut self, size: u32) -> Result<(), Failure> {
+        let last = usize::try_from(size).expect("32 bits fit") - 1;
+        self.incoming.write(last, &[0])?;
+        let request = SendRequest {
+            wr_id: 0,
+            operation: SendOperation::Send,
+            payload: Payload::Gather(&[]),
+            flags: SendFlags::SIGNALED,
+        };
+        // SAFETY: the request names no memory.
+        unsafe { self.qp.post_send(&request) }?;
+        wait(&self.recv_cq)?;
+        let scatter = [self.incoming.sge(..)?];
+        // SAFETY: as in `new`.
+        unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
+        poll(&self.send_cq, 1)
+    }
+}
+
+impl Hands<'_> {
+    /// Puts a request into the send queue. What it completes with, if it is `signaled`, is `wr_id`.
+    #[inline]
+    pub(super) fn push(&mut self, wr_id: u64, signaled: bool) -> Result<(), Failure> {
+        let payload = match &self.inline {
+            Some(bytes) => Payload::Inline(bytes),
+            None => Payload::Gather(&self.gather),
+        };
+        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
+        let request = SendRequest { wr_id, operation: self.operation, payload, flags };
+        // SAFETY: bytes in the request are copied; the memory is dropped, and with that deregistered and
+        // freed, after the queue pair was destroyed, see `drop`; it is read and written by copying only.
+        unsafe { self.send.push(&request) }?;
+        Ok(())
+    }
+
+    /// Has the device look at what was pushed.
+    #[inline]
+    pub(super) fn ring(&mut self) -> Result<(), Failure> {
+        Ok(self.send.ring()?)
+    }
+
+    /// Polls until requests of the send queue have completed: the `wr_id` of the last one.
+    #[inline]
+    pub(super) fn sent(&mut self) -> Result<u64, Failure> {
+        let mut done = [Completion::default(); 16];
+        let count = spin(self.channel, || {
+            let count = self.sent.poll(&mut done)?;
+            Ok((count > 0).then_some(count))
+        })?;
+        check(&done[..count])?;
+        Ok(done[count - 1].wr_id())
+    }
+
+    /// Polls until messages were received, at most `limit`, and posts as many receives: how many.
+    #[inline]
+    pub(super) fn received(&mut self, limit: usize) -> Result<usize, Failure> {
+        let mut done = [Completion::default(); 16];
+        let room = limit.min(done.len());
+        let count = spin(self.channel, || {
+            let count = self.received.poll(&mut done[..room])?;
+            Ok((count > 0).then_some(count))
+        })?;
+        check(&done[..count])?;
+        for _ in 0..count {
+            let request = ReceiveRequest { wr_id: 0, scatter: &self.scatter };
+            // SAFETY: as in `push`.
+            unsafe { self.receive.push(&request) }?;
+        }
+        self.receive.ring()?;
+        Ok(count)
+    }
+
+    /// Makes `mark` the last byte of the next message.
+    #[inline]
+    pub(super) fn mark(&mut self, mark: u8) -> Result<(), Failure> {
+        match &mut self.inline {
+            Some(bytes) => bytes[self.last] = mark,
+            None => self.outgoing.write(self.last, &[mark])?,
+        }
+        Ok(())
+    }
+
+    /// Looks at the memory until the last byte of what the peer writes is `mark`.
+    #[inline]
+    pub(super) fn written(&mut self, mark: u8) -> Result<(), Failure> {
+        spin(self.channel, || {
+            let mut byte = [0];
+            self.incoming.read(self.last, &mut byte)?;
+            Ok((byte == [mark]).then_some(()))
+        })
+    }
+}
+
+/// Looks until there is something. It gives the processor to nobody; now and then it asks whether
+/// there still is a connection that something can come by.
+#[inline]
+fn spin<T>(
+    channel: &EventChannel,
+    mut look: impl FnMut() -> rdmacm::Result<Option<T>>,
+) -> Result<T, Failure> {
+    loop {
+        for _ in 0..PATIENCE {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+        }
+        if let Some(event) = channel.get_event_timeout(Duration::ZERO)? {
+            let message = format!("the connection has ended: {}", event.event_type());
+            return Err(Failure::because(message));
+        }
+    }
+}
+
+#[inline]
+fn check(done: &[Completion]) -> Result<(), Failure> {
+    match done.iter().find(|done| !done.is_success()) {
+        None => Ok(()),
+        Some(done) => Err(Failure::because(format!("a request failed: {}", done.status()))),
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.id.disconnect();
+        // The id lets go of the queue pair first, so that it is destroyed when the field is dropped.
+        self.id.destroy_qp();
+    }
+}

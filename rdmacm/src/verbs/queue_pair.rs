@@ -71,7 +71,8 @@ pub struct QueuePairInit<'a> {
     /// Where its receives complete.
     pub recv_cq: &'a CompletionQueue,
     /// Where its receives come from, if it is to have no receive queue of its own: what `caps` says
-    /// of that does not count then.
+    /// of that does not count then. rxe looks their memory up in the queue pair's protection domain, siw
+    /// in the shared queue's, so that both had better have the same.
     pub srq: Option<&'a SharedReceiveQueue>,
     /// What it must hold, at least.
     pub caps: QueuePairCaps,

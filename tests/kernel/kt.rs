@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs::{self, File};
+use std::io;
 use std::thread;
 
 use nix::errno::Errno;
@@ -55,6 +56,11 @@ impl Kt {
     #[track_caller]
     pub(crate) fn raise(&self, event: ib_event_type, number: u32) {
         fs::write(file("event"), format!("{} {number}", event.0)).expect("raise an event");
+    }
+
+    /// Lets a message of `length` bytes arrive, through an XRC target for an XRC shared receive queue.
+    pub(crate) fn deliver(&self, target: u32, srq: u32, length: u32) -> io::Result<()> {
+        fs::write(file("deliver"), format!("{target} {srq} {length}"))
     }
 }
 

@@ -51,3 +51,4 @@ mod transfer;
 mod unreliable;
 mod window;
 mod wire;
+mod xrc;

@@ -55,12 +55,13 @@ pub(super) fn create_ah(
     Ok((response, handle))
 }
 
-/// Makes a queue pair, and its receive ring where it has no shared one.
+/// Makes a queue pair, and its receive ring if it has one.
 pub(super) fn create_qp(
     context: &Context,
     request: ib_uverbs_ex_create_qp,
 ) -> Result<(ib_uverbs_create_qp_resp, SendRing, Option<ReceiveRing>)> {
-    let (qp_type, receives) = (request.qp_type, request.is_srq == 0);
+    let qp_type = request.qp_type;
+    let receives = request.is_srq == 0 && qp_type != QpType::IB_UVERBS_QPT_XRC_INI;
     let (mut response, ()) = kernel::create_qp(context, request)?;
     response.max_inline_data = 0;
     let send = SendRing { qp_type, batch: Batch::new(response.max_send_wr, response.max_send_sge) };

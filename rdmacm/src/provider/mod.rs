@@ -34,7 +34,7 @@ use crate::device::{Chardev, Device, DriverId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
-use crate::verbs::{Completion, Context, QpState, ReceiveRequest, SendRequest};
+use crate::verbs::{Completion, Context, QpState, QpType, ReceiveRequest, SendRequest};
 
 /// Which driver's data path a context has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,20 +231,24 @@ impl Provider {
         context: &Context,
         request: ib_uverbs_ex_create_qp,
     ) -> Result<(ib_uverbs_create_qp_resp, SendRing, ReceiveRing)> {
+        let absent = match request.qp_type {
+            QpType::IB_UVERBS_QPT_XRC_INI => INITIATES,
+            _ => SHARES,
+        };
         match self {
             Self::Rxe => {
                 let (response, send, receive) = rxe::create_qp(context, request)?;
-                let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Rxe);
+                let receive = receive.map_or(ReceiveRing::Absent(absent), ReceiveRing::Rxe);
                 Ok((response, SendRing::Rxe(send), receive))
             }
             Self::Siw => {
                 let (response, send, receive) = siw::create_qp(context, request)?;
-                let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Siw);
+                let receive = receive.map_or(ReceiveRing::Absent(absent), ReceiveRing::Siw);
                 Ok((response, SendRing::Siw(send), receive))
             }
             Self::Generic => {
                 let (response, send, receive) = generic::create_qp(context, request)?;
-                let receive = receive.map_or(ReceiveRing::Absent(SHARES), ReceiveRing::Generic);
+                let receive = receive.map_or(ReceiveRing::Absent(absent), ReceiveRing::Generic);
                 Ok((response, SendRing::Generic(send), receive))
             }
             Self::Unknown => Err(unsupported("create a queue pair", context)),
@@ -432,6 +436,9 @@ impl SendRing {
 
 /// Said of the receive queue of a queue pair that receives from a shared one.
 const SHARES: &str = "it has no receive queue of its own, but a shared one";
+
+/// Said of the receive queue of an XRC initiator.
+const INITIATES: &str = "an XRC initiator only sends";
 
 /// Said of a shared receive queue that the kernel has resized, and whose new ring is out of reach.
 const LOST: &str = "its ring could not be mapped when it was resized";

@@ -40,6 +40,7 @@ mod queue_pair;
 mod reporter;
 mod srq;
 mod turn;
+mod xrc;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
@@ -64,3 +65,4 @@ pub use verbs_abi::{
     ib_uverbs_qp_create_flags as QpCreateFlags, ib_uverbs_qp_type as QpType,
     ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };
+pub use xrc::{XrcDomain, XrcDomainSharing, XrcTarget};

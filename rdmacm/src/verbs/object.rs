@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, Command, ib_uverbs_dealloc_mw, ib_uverbs_dealloc_pd, ib_uverbs_dereg_mr,
-    ib_uverbs_destroy_ah, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq,
+    AlignedU64, Command, ib_uverbs_close_xrcd, ib_uverbs_dealloc_mw, ib_uverbs_dealloc_pd,
+    ib_uverbs_dereg_mr, ib_uverbs_destroy_ah, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp,
+    ib_uverbs_destroy_srq,
 };
 
 use super::context::Context;
@@ -29,6 +30,12 @@ impl Destroy for ib_uverbs_dealloc_pd {
 impl Destroy for ib_uverbs_dealloc_mw {
     fn of(mw_handle: u32) -> Self {
         Self { mw_handle }
+    }
+}
+
+impl Destroy for ib_uverbs_close_xrcd {
+    fn of(xrcd_handle: u32) -> Self {
+        Self { xrcd_handle }
     }
 }
 

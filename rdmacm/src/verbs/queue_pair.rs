@@ -156,7 +156,9 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and EOPNOTSUPP or EINVAL for a type that the device does not have.
+    /// As [`new`](Self::new), and EOPNOTSUPP or EINVAL for a type that the device does not have;
+    /// [`ErrorKind::Invalid`] for an XRC target, which is an [`XrcTarget`](super::XrcTarget), an
+    /// XRC initiator with a shared receive queue, and a shared receive queue of an XRC domain.
     pub fn with_type(
         pd: &ProtectionDomain,
         qp_type: QpType,
@@ -175,6 +177,21 @@ impl QueuePair {
         if init.srq.is_some_and(|srq| srq.context() != context) {
             let reason = "the shared receive queue is of another context";
             return Err(Error::invalid(OPERATION, WHAT, reason));
+        }
+        match (qp_type, init.srq) {
+            (QpType::IB_UVERBS_QPT_XRC_TGT, _) => {
+                let reason = "a target has no queues, and is made in an XRC domain";
+                return Err(Error::invalid(OPERATION, WHAT, reason));
+            }
+            (QpType::IB_UVERBS_QPT_XRC_INI, Some(_)) => {
+                let reason = "an XRC initiator only sends, and has no shared receive queue";
+                return Err(Error::invalid(OPERATION, WHAT, reason));
+            }
+            (_, Some(srq)) if srq.number().is_some() => {
+                let reason = "the shared receive queue is in an XRC domain, for targets only";
+                return Err(Error::invalid(OPERATION, WHAT, reason));
+            }
+            _ => {}
         }
         let reporter = Reporter::new();
         let (max_recv_wr, max_recv_sge) = match init.srq {
@@ -284,36 +301,8 @@ impl QueuePair {
     }
 
     fn change(&self, _: &Changing<'_>, attributes: &ib_uverbs_qp_attr) -> Result<()> {
-        let state = QpState(byte(attributes.qp_state));
-        let mask = ib_qp_attr_mask::from_bits_retain(attributes.qp_attr_mask & PLAIN_ATTRIBUTES);
-        let request = ib_uverbs_modify_qp {
-            dest: destination(&attributes.ah_attr),
-            alt_dest: destination(&attributes.alt_ah_attr),
-            qp_handle: self.inner.object.handle(),
-            attr_mask: mask,
-            qkey: attributes.qkey,
-            rq_psn: attributes.rq_psn,
-            sq_psn: attributes.sq_psn,
-            dest_qp_num: attributes.dest_qp_num,
-            qp_access_flags: AccessFlags::from_bits_retain(attributes.qp_access_flags),
-            pkey_index: attributes.pkey_index,
-            alt_pkey_index: attributes.alt_pkey_index,
-            qp_state: state,
-            cur_qp_state: QpState(byte(attributes.cur_qp_state)),
-            path_mtu: ib_mtu(byte(attributes.path_mtu)),
-            path_mig_state: ib_mig_state(byte(attributes.path_mig_state)),
-            en_sqd_async_notify: attributes.en_sqd_async_notify,
-            max_rd_atomic: attributes.max_rd_atomic,
-            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
-            min_rnr_timer: attributes.min_rnr_timer,
-            port_num: attributes.port_num,
-            timeout: attributes.timeout,
-            retry_cnt: attributes.retry_cnt,
-            rnr_retry: attributes.rnr_retry,
-            alt_port_num: attributes.alt_port_num,
-            alt_timeout: attributes.alt_timeout,
-            reserved: [0; 2],
-        };
+        let request = modification(self.inner.object.handle(), attributes);
+        let (state, mask) = (request.qp_state, request.attr_mask);
         let moves = mask.contains(ib_qp_attr_mask::IB_QP_STATE);
         let modified = match (moves, state) {
             (false, _) => self.context().file().command(request),
@@ -400,11 +389,7 @@ impl QueuePair {
     /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<ib_uverbs_query_qp_resp> {
-        let request = ib_uverbs_query_qp {
-            response: AlignedU64::default(),
-            qp_handle: self.inner.object.handle(),
-            attr_mask: ib_qp_attr_mask::from_bits_retain(PLAIN_ATTRIBUTES),
-        };
+        let request = query(self.inner.object.handle());
         self.context().command("query", &self.subject(), request)
     }
 
@@ -485,6 +470,50 @@ impl Drop for Inner {
 /// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`. The connection
 /// manager of old kernels set bits above them for RoCE, which only kernel callers may.
 const PLAIN_ATTRIBUTES: u32 = (ib_qp_attr_mask::IB_QP_DEST_QPN.bits() << 1) - 1;
+
+/// What changes the queue pair that has `handle`: bits of the mask that MODIFY_QP does not know are left
+/// out.
+pub(super) fn modification(handle: u32, attributes: &ib_uverbs_qp_attr) -> ib_uverbs_modify_qp {
+    let state = QpState(byte(attributes.qp_state));
+    let mask = ib_qp_attr_mask::from_bits_retain(attributes.qp_attr_mask & PLAIN_ATTRIBUTES);
+    ib_uverbs_modify_qp {
+        dest: destination(&attributes.ah_attr),
+        alt_dest: destination(&attributes.alt_ah_attr),
+        qp_handle: handle,
+        attr_mask: mask,
+        qkey: attributes.qkey,
+        rq_psn: attributes.rq_psn,
+        sq_psn: attributes.sq_psn,
+        dest_qp_num: attributes.dest_qp_num,
+        qp_access_flags: AccessFlags::from_bits_retain(attributes.qp_access_flags),
+        pkey_index: attributes.pkey_index,
+        alt_pkey_index: attributes.alt_pkey_index,
+        qp_state: state,
+        cur_qp_state: QpState(byte(attributes.cur_qp_state)),
+        path_mtu: ib_mtu(byte(attributes.path_mtu)),
+        path_mig_state: ib_mig_state(byte(attributes.path_mig_state)),
+        en_sqd_async_notify: attributes.en_sqd_async_notify,
+        max_rd_atomic: attributes.max_rd_atomic,
+        max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+        min_rnr_timer: attributes.min_rnr_timer,
+        port_num: attributes.port_num,
+        timeout: attributes.timeout,
+        retry_cnt: attributes.retry_cnt,
+        rnr_retry: attributes.rnr_retry,
+        alt_port_num: attributes.alt_port_num,
+        alt_timeout: attributes.alt_timeout,
+        reserved: [0; 2],
+    }
+}
+
+/// What asks for all attributes of the queue pair that has `handle`.
+pub(super) fn query(handle: u32) -> ib_uverbs_query_qp {
+    ib_uverbs_query_qp {
+        response: AlignedU64::default(),
+        qp_handle: handle,
+        attr_mask: ib_qp_attr_mask::from_bits_retain(PLAIN_ATTRIBUTES),
+    }
+}
 
 /// An attribute that the connection manager reports in 32 bits and MODIFY_QP takes in 8.
 fn byte(attribute: u32) -> u8 {

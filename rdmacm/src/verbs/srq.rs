@@ -7,11 +7,13 @@ use verbs_abi::{
     ib_uverbs_destroy_srq, ib_uverbs_modify_srq, ib_uverbs_query_srq,
 };
 
+use super::completion::CompletionQueue;
 use super::context::Context;
 use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
+use super::xrc::XrcDomain;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::provider::ReceiveRing;
 use crate::registry::Token;
@@ -61,6 +63,16 @@ struct Inner {
     pd: ProtectionDomain,
     made: SharedReceiveQueueAttributes,
     receive: Exclusive<ReceiveRing>,
+    /// Of one that is in an XRC domain. Behind the object, which needs them.
+    xrc: Option<Xrc>,
+}
+
+/// What a queue in an XRC domain has besides.
+#[derive(Debug)]
+pub(super) struct Xrc {
+    pub(super) domain: XrcDomain,
+    pub(super) cq: CompletionQueue,
+    pub(super) number: u32,
 }
 
 impl SharedReceiveQueue {
@@ -76,7 +88,7 @@ impl SharedReceiveQueue {
     /// known.
     #[doc(alias = "ibv_create_srq")]
     pub fn new(pd: &ProtectionDomain, attributes: SharedReceiveQueueAttributes) -> Result<Self> {
-        Self::create(pd, attributes, |reporter| ib_uverbs_create_srq {
+        Self::create(pd, attributes, None, |reporter| ib_uverbs_create_srq {
             response: AlignedU64::default(),
             user_handle: reporter.user_handle(),
             pd_handle: pd.handle(),
@@ -86,10 +98,12 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Makes a shared receive queue by the command that `request` returns.
-    fn create<C>(
+    /// Makes a shared receive queue by the command that `request` returns; `xrc` makes of its number
+    /// what one in an XRC domain has besides.
+    pub(super) fn create<C>(
         pd: &ProtectionDomain,
         attributes: SharedReceiveQueueAttributes,
+        xrc: Option<&dyn Fn(u32) -> Xrc>,
         request: impl FnOnce(&Reporter) -> C,
     ) -> Result<Self>
     where
@@ -117,6 +131,7 @@ impl SharedReceiveQueue {
                 limit,
             },
             receive: Exclusive::new(ring),
+            xrc: xrc.map(|xrc| xrc(response.srqn)),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -124,6 +139,22 @@ impl SharedReceiveQueue {
     /// What names this queue in [asynchronous events](super::AsyncElement).
     pub fn token(&self) -> Token {
         self.inner.reporter.token()
+    }
+
+    /// The number by which senders name it, if it is in an XRC domain.
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn number(&self) -> Option<u32> {
+        self.inner.xrc.as_ref().map(|xrc| xrc.number)
+    }
+
+    /// The XRC domain that it is in, if it is in one.
+    pub fn domain(&self) -> Option<&XrcDomain> {
+        self.inner.xrc.as_ref().map(|xrc| &xrc.domain)
+    }
+
+    /// Where its completions are, if it is in an XRC domain: those of others are on the queue pairs' own.
+    pub fn cq(&self) -> Option<&CompletionQueue> {
+        self.inner.xrc.as_ref().map(|xrc| &xrc.cq)
     }
 
     /// The protection domain.

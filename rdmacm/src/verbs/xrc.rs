@@ -1,0 +1,353 @@
+//! XRC: one connection between two nodes that reaches every process there, by the number of a shared receive queue.
+//!
+//! | Side | What it is | Made by |
+//! |---|---|---|
+//! | both | domain, which processes share by a file | [`XrcDomain`] |
+//! | receiver | shared receive queue with a number | [`SharedReceiveQueue::in_domain`] |
+//! | receiver | target queue pair, which has no queues | [`XrcTarget`] |
+//! | sender | initiator queue pair, which only sends | [`QueuePair::with_type`](super::QueuePair::with_type) |
+//!
+//! A device needs a driver with XRC: neither rxe nor siw has it, and [`XrcDomain::new`] is
+//! EOPNOTSUPP there. What an initiator sends to one of the peer's shared receive queues names that by number,
+//! for which only rings in a program's memory have a place: the kernel's own command has none.
+//! So [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) is what sends (and writes with
+//! immediate data) on an initiator are on devices whose driver keeps its queues in the kernel; other writes,
+//! reads and atomics are carried out.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use nix::fcntl::OFlag;
+use verbs_abi::{
+    AlignedU64, ib_uverbs_close_xrcd, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
+    ib_uverbs_create_xsrq, ib_uverbs_destroy_qp, ib_uverbs_open_qp, ib_uverbs_open_xrcd,
+    ib_uverbs_qp_attr, ib_uverbs_query_qp_resp, ib_uverbs_srq_type,
+};
+
+use super::QpType;
+use super::completion::CompletionQueue;
+use super::context::Context;
+use super::object::{Object, destroy_unshared};
+use super::pd::ProtectionDomain;
+use super::queue_pair::{modification, query};
+use super::reporter::Reporter;
+use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{DestroyError, Error, Result};
+use crate::registry::Token;
+
+/// What ties XRC shared receive queues to the target queue pairs whose messages reach them.
+///
+/// A clone is the same domain. It lives while a clone of it, a queue or a target in it does.
+#[doc(alias = "ibv_xrcd")]
+#[doc(alias = "ibv_xrc_domain")]
+#[derive(Debug, Clone)]
+pub struct XrcDomain {
+    object: Arc<Object<ib_uverbs_close_xrcd>>,
+}
+
+/// What [`XrcDomain::open`] does where processes share a domain already, and where none do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum XrcDomainSharing {
+    /// Takes part in the domain that there is.
+    Join,
+    /// The same, or makes one.
+    #[doc(alias = "O_CREAT")]
+    JoinOrCreate,
+    /// Makes one, which must not be there yet.
+    #[doc(alias = "O_EXCL")]
+    Create,
+}
+
+/// In place of the descriptor, of a domain that is not shared.
+const NO_FILE: u32 = u32::MAX;
+
+const OPEN_DOMAIN: &str = "open";
+const DOMAIN: &str = "an XRC domain";
+
+impl XrcDomain {
+    /// Makes a domain that no other context takes part in. `IB_USER_VERBS_CMD_OPEN_XRCD` without a
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP where the device's driver has no XRC; ENOMEM; [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_open_xrcd")]
+    #[doc(alias = "ibv_open_xrc_domain")]
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::with(context, NO_FILE, OFlag::empty())
+    }
+
+    /// Opens the domain that contexts of the device share by `file`: by the file itself, not its name or
+    /// descriptor. It lasts until the last of them closes it; the file may be closed at once.
+    ///
+    /// `IB_USER_VERBS_CMD_OPEN_XRCD`.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN where there is none and it is not to be [created](XrcDomainSharing::JoinOrCreate), EINVAL where
+    /// there is one and a [new one](XrcDomainSharing::Create) is wanted; those of [`new`](Self::new).
+    #[doc(alias = "ibv_open_xrcd")]
+    #[doc(alias = "ibv_open_xrc_domain")]
+    pub fn open(context: &Context, file: impl AsFd, sharing: XrcDomainSharing) -> Result<Self> {
+        let flags = match sharing {
+            XrcDomainSharing::Join => OFlag::empty(),
+            XrcDomainSharing::JoinOrCreate => OFlag::O_CREAT,
+            XrcDomainSharing::Create => OFlag::O_CREAT | OFlag::O_EXCL,
+        };
+        let fd = u32::try_from(file.as_fd().as_raw_fd()).expect("a descriptor is not negative");
+        Self::with(context, fd, flags)
+    }
+
+    fn with(context: &Context, fd: u32, flags: OFlag) -> Result<Self> {
+        let oflags = u32::try_from(flags.bits()).expect("two low bits");
+        let request = ib_uverbs_open_xrcd { response: AlignedU64::default(), fd, oflags };
+        let response = context.command(OPEN_DOMAIN, DOMAIN, request)?;
+        Ok(Self { object: Arc::new(Object::new(context, response.xrcd_handle)) })
+    }
+
+    /// The context that it was opened in.
+    pub fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    pub(super) fn handle(&self) -> u32 {
+        self.object.handle()
+    }
+
+    /// Leaves the domain. `IB_USER_VERBS_CMD_CLOSE_XRCD`.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY while clones of it, or queues or targets in it that this context made or opened, live;
+    /// [`ErrorKind::WrongProcess`]. The domain comes back with the error.
+    #[doc(alias = "ibv_close_xrcd")]
+    #[doc(alias = "ibv_close_xrc_domain")]
+    pub fn close(self) -> Result<(), DestroyError<Self>> {
+        let context = self.context().clone();
+        let owner = |object| Self { object };
+        destroy_unshared(&context, DOMAIN, self.object, |object| object, owner)?;
+        Ok(())
+    }
+}
+
+impl PartialEq for XrcDomain {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.object, &other.object)
+    }
+}
+
+impl Eq for XrcDomain {}
+
+impl SharedReceiveQueue {
+    /// Makes a shared receive queue that senders name by its [number](Self::number), and that messages reach
+    /// through every [target](XrcTarget) of `domain`. What they leave is in memory of `pd`, and their
+    /// completions are on `cq`.
+    ///
+    /// `IB_USER_VERBS_CMD_CREATE_XSRQ`. It is no [queue pair's](super::QueuePairInit::srq).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the three are not of one context; those of [`new`](Self::new).
+    #[doc(alias = "ibv_create_xrc_srq")]
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn in_domain(
+        domain: &XrcDomain,
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        attributes: SharedReceiveQueueAttributes,
+    ) -> Result<Self> {
+        if [domain.context(), cq.context()] != [pd.context(); 2] {
+            let reason = "domain, protection domain and completion queue are of different contexts";
+            return Err(Error::invalid("create", "a shared receive queue", reason));
+        }
+        let xrc = |number| Xrc { domain: domain.clone(), cq: cq.clone(), number };
+        Self::create(pd, attributes, Some(&xrc), |reporter| ib_uverbs_create_xsrq {
+            response: AlignedU64::default(),
+            user_handle: reporter.user_handle(),
+            srq_type: ib_uverbs_srq_type::IB_UVERBS_SRQT_XRC,
+            pd_handle: pd.handle(),
+            max_wr: attributes.max_wr,
+            max_sge: attributes.max_sge,
+            srq_limit: attributes.limit,
+            max_num_tags: 0,
+            xrcd_handle: domain.handle(),
+            cq_handle: cq.handle(),
+        })
+    }
+}
+
+/// An XRC target queue pair: what an initiator of another node is connected to. It has no queues, and
+/// leads to every shared receive queue of its domain.
+///
+/// It is what `ibv_create_xrc_rcv_qp(3)` calls an XRC receive queue pair. That manual page is of calls
+/// which came before Linux had XRC; the kernel does the same by handles:
+///
+/// | Old call | Here | Command |
+/// |---|---|---|
+/// | `ibv_open_xrc_domain` | [`XrcDomain::open`] | `OPEN_XRCD` |
+/// | `ibv_create_xrc_rcv_qp` | [`XrcTarget::new`] | `CREATE_QP`, type `XRC_TGT` |
+/// | `ibv_reg_xrc_rcv_qp` | [`XrcTarget::open`] | `OPEN_QP` |
+/// | `ibv_modify_xrc_rcv_qp` | [`XrcTarget::modify`] | `MODIFY_QP` |
+/// | `ibv_query_xrc_rcv_qp` | [`XrcTarget::query`] | `QUERY_QP` |
+/// | `ibv_unreg_xrc_rcv_qp` | [`XrcTarget::unregister`], or dropping it | `DESTROY_QP` |
+/// | `ibv_create_xrc_srq` | [`SharedReceiveQueue::in_domain`] | `CREATE_XSRQ` |
+/// | `ibv_close_xrc_domain` | [`XrcDomain::close`], or dropping it | `CLOSE_XRCD` |
+///
+/// The queue pair lives in the kernel until the last who has created or opened it lets go, in whichever process
+/// that is and whether by a call or by its end; who created it is one of them. The old
+/// calls go by number and register a process once. Here each [`open`](Self::open) is a handle of its own, even in the same
+/// process, which counts for itself.
+///
+/// A clone is the same handle.
+#[doc(alias = "ibv_create_xrc_rcv_qp")]
+#[doc(alias = "xrc_rcv_qpn")]
+#[derive(Debug, Clone)]
+pub struct XrcTarget {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    object: Object<ib_uverbs_destroy_qp>,
+    reporter: Reporter,
+    domain: XrcDomain,
+    number: u32,
+}
+
+impl XrcTarget {
+    /// Makes a target in the domain, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`.
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP or EINVAL where the device has none, ENOMEM; [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_create_xrc_rcv_qp")]
+    pub fn new(domain: &XrcDomain) -> Result<Self> {
+        Self::with(domain, "create", "an XRC target queue pair", |reporter| ib_uverbs_create_qp {
+            user_handle: reporter.user_handle(),
+            // The kernel takes the domain from the place of the protection domain.
+            pd_handle: domain.handle(),
+            qp_type: QpType::IB_UVERBS_QPT_XRC_TGT,
+            ..ib_uverbs_create_qp::default()
+        })
+    }
+
+    /// Takes part in the target that somebody who shares the domain has made: it lasts at least
+    /// until this handle goes. `IB_USER_VERBS_CMD_OPEN_QP`.
+    ///
+    /// The kernel reports asynchronous events of a target to who created it, and to nobody who opened
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where no target of the domain has that number; ENOMEM, [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_reg_xrc_rcv_qp")]
+    #[doc(alias = "ibv_open_qp")]
+    pub fn open(domain: &XrcDomain, number: u32) -> Result<Self> {
+        let what = format!("XRC target queue pair {number}");
+        Self::with(domain, "open", &what, |reporter| ib_uverbs_open_qp {
+            user_handle: reporter.user_handle(),
+            pd_handle: domain.handle(),
+            qpn: number,
+            qp_type: QpType::IB_UVERBS_QPT_XRC_TGT,
+            ..ib_uverbs_open_qp::default()
+        })
+    }
+
+    fn with<C>(
+        domain: &XrcDomain,
+        operation: &'static str,
+        what: &str,
+        request: impl FnOnce(&Reporter) -> C,
+    ) -> Result<Self>
+    where
+        C: verbs_abi::Command<Response = ib_uverbs_create_qp_resp>,
+    {
+        let context = domain.context();
+        // First: a lock that another thread held while the process forked stays locked in the child.
+        context.check_process(operation, || what.to_owned())?;
+        let reporter = Reporter::new();
+        let response = context.command(operation, what, request(&reporter))?;
+        let inner = Inner {
+            object: Object::new(context, response.qp_handle),
+            reporter,
+            domain: domain.clone(),
+            number: response.qpn,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Its number, 24 bits, which is the same for all who have it.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// What names this handle in [asynchronous events](super::AsyncElement).
+    pub fn token(&self) -> Token {
+        self.inner.reporter.token()
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &XrcDomain {
+        &self.inner.domain
+    }
+
+    /// Changes the attributes that the mask in `attributes` names, for all who have the target.
+    ///
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`, which leaves out what only an initiator has (`IB_QP_MAX_QP_RD_ATOMIC`,
+    /// `IB_QP_RETRY_CNT`, `IB_QP_RNR_RETRY`).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a state that does not follow on the present one, and for attributes that are
+    /// missing or out of range; [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_modify_xrc_rcv_qp")]
+    pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
+        let request = modification(self.inner.object.handle(), attributes);
+        self.context().command("modify", &self.subject(), request)
+    }
+
+    /// The target's state and attributes, as the kernel has them. `IB_USER_VERBS_CMD_QUERY_QP`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_xrc_rcv_qp")]
+    pub fn query(&self) -> Result<ib_uverbs_query_qp_resp> {
+        self.context().command("query", &self.subject(), query(self.inner.object.handle()))
+    }
+
+    /// Lets go of the target and waits until the asynchronous events of this handle are acknowledged.
+    /// `IB_USER_VERBS_CMD_DESTROY_QP`.
+    ///
+    /// The last who lets go destroys it.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY while clones of the handle live; [`ErrorKind::WouldDeadlock`] where an event that this
+    /// thread received is still out; [`ErrorKind::WrongProcess`]. The handle comes back with the error.
+    #[doc(alias = "ibv_unreg_xrc_rcv_qp")]
+    pub fn unregister(self) -> Result<(), DestroyError<Self>> {
+        let (context, what) = (self.context().clone(), self.subject());
+        if let Err(error) = self.inner.reporter.check(|| what.clone()) {
+            return Err(DestroyError::new(self, error));
+        }
+        let owner = |inner| Self { inner };
+        let (inner, response) =
+            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
+        inner.reporter.wait(response.events_reported);
+        Ok(())
+    }
+
+    fn context(&self) -> &Context {
+        self.inner.domain.context()
+    }
+
+    fn subject(&self) -> String {
+        format!("XRC target queue pair {}", self.inner.number)
+    }
+}

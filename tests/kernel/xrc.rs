@@ -1,0 +1,376 @@
+//! XRC on `kt0`: domains, queues and targets that processes share, and the initiators that send to them.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{env, process, thread};
+
+use nix::errno::Errno;
+use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
+use rdmacm::verbs::{
+    AsyncEventType, CompletionQueue, Context, ProtectionDomain, QpState, QpType, QueuePair,
+    QueuePairCaps, QueuePairInit, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
+    WcOpcode, WcStatus, XrcDomain, XrcDomainSharing, XrcTarget,
+};
+use rdmacm::{Error, ErrorKind};
+use rdmacm_tests::wait_until;
+
+use crate::bed::{LONG, assert_invalid, channel, device, request, rxe};
+use crate::child::in_child;
+use crate::kt::Kt;
+use crate::node::{Node, attributes, completed, receive_shared};
+
+const TARGET: QpType = QpType::IB_UVERBS_QPT_XRC_TGT;
+
+/// A file that names a domain. It is gone when this is dropped.
+struct Name(PathBuf);
+
+impl Name {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("rdmacm-xrc-{name}-{}", process::id()));
+        File::create(&path).expect("create a file");
+        Self(path)
+    }
+
+    fn open(&self, context: &Context, sharing: XrcDomainSharing) -> rdmacm::Result<XrcDomain> {
+        XrcDomain::open(context, File::open(&self.0).expect("open the file"), sharing)
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[track_caller]
+fn assert_errno(error: &Error, errno: Errno) {
+    assert_eq!(error.errno(), errno as i32, "{error}");
+}
+
+fn go(target: &XrcTarget, states: &[QpState]) {
+    for state in states {
+        target.modify(&attributes(TARGET, *state, 77)).expect("modify");
+    }
+}
+
+/// A queue in the domain, with its completion queue.
+fn queue(domain: &XrcDomain, limit: u32) -> (SharedReceiveQueue, CompletionQueue) {
+    let pd = ProtectionDomain::new(domain.context()).expect("protection domain");
+    let cq = CompletionQueue::new(domain.context(), 16, None).expect("completion queue");
+    let attributes = SharedReceiveQueueAttributes { limit, ..Default::default() };
+    let made = SharedReceiveQueue::in_domain(domain, &pd, &cq, attributes);
+    (made.expect("shared receive queue"), cq)
+}
+
+/// What `ibv_create_xrc_rcv_qp(3)` promises: the queue pair lasts until the last process lets go of it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_target_lasts_until_the_last_process_lets_go() {
+    let kt = Kt::load();
+    let name = Name::new("last");
+    let context = kt.context();
+    let domain = name.open(&context, XrcDomainSharing::Create).expect("create the domain");
+    let target = XrcTarget::new(&domain).expect("make a target");
+    let (srq, cq) = queue(&domain, 0);
+    let number = target.number();
+    go(&target, &[QpState::IB_QPS_INIT]);
+    let (mut ours, mut theirs) = UnixStream::pair().expect("socket pair");
+    thread::scope(|scope| {
+        let name = &name;
+        let other = scope.spawn(move || {
+            in_child(|| {
+                let context = Context::open(&device("kt0")).expect("open kt0");
+                let domain = name.open(&context, XrcDomainSharing::Join).expect("join");
+                let target = XrcTarget::open(&domain, number).expect("register");
+                assert_eq!(target.number(), number);
+                assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_INIT);
+                go(&target, &[QpState::IB_QPS_RTR]);
+                theirs.write_all(&[1]).expect("say that it is registered");
+                theirs.read_exact(&mut [0]).expect("wait");
+                // The one who made it has let go.
+                assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
+                go(&target, &[QpState::IB_QPS_RTS]);
+                let (srq, cq) = queue(&domain, 0);
+                receive_shared(&srq, 5).expect("post a receive");
+                let reached = srq.number().expect("it is in a domain").to_ne_bytes();
+                theirs.write_all(&reached).expect("say where messages go");
+                theirs.read_exact(&mut [0]).expect("wait");
+                let done = completed(&cq);
+                assert_eq!((done[0].wr_id(), done[0].qp_num()), (5, number));
+                // It ends without a word to the kernel.
+            });
+        });
+        ours.read_exact(&mut [0]).expect("hear of the registration");
+        assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
+        assert_eq!([kt.count("context"), kt.count("xrcd"), kt.count("qp")], [2, 1, 1]);
+        receive_shared(&srq, 3).expect("post a receive");
+        kt.deliver(number, srq.number().expect("it is in a domain"), 10).expect("deliver");
+        let done = completed(&cq);
+        assert_eq!((done[0].wr_id(), done[0].byte_len()), (3, 10));
+        assert_eq!((done[0].qp_num(), done[0].opcode()), (number, WcOpcode::IB_WC_RECV));
+        target.unregister().expect("let go");
+        srq.destroy().expect("destroy the queue");
+        domain.close().expect("leave the domain");
+        assert_eq!([kt.count("xrcd"), kt.count("qp")], [1, 1], "the other process has them");
+        ours.write_all(&[1]).expect("let it go on");
+        let mut reached = [0; 4];
+        ours.read_exact(&mut reached).expect("hear where messages go");
+        kt.deliver(number, u32::from_ne_bytes(reached), 1).expect("deliver");
+        ours.write_all(&[1]).expect("let it end");
+        other.join().expect("the other process is content");
+    });
+    wait_until("the other process is gone", || kt.count("context") == 1);
+    assert_eq!([kt.count("xrcd"), kt.count("qp"), kt.count("srq")], [0; 3]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_domain_is_shared_by_its_file() {
+    let kt = Kt::load();
+    let [first, second] = [kt.context(), kt.context()];
+    let [name, other] = [Name::new("one"), Name::new("other")];
+    let absent = name.open(&first, XrcDomainSharing::Join).expect_err("nobody has made it");
+    assert_errno(&absent, Errno::EAGAIN);
+    let made = name.open(&first, XrcDomainSharing::JoinOrCreate).expect("create");
+    let joined = name.open(&second, XrcDomainSharing::JoinOrCreate).expect("join");
+    let twice = name.open(&second, XrcDomainSharing::Join).expect("join");
+    assert_eq!(kt.count("xrcd"), 1);
+    let present = name.open(&second, XrcDomainSharing::Create).expect_err("it is there");
+    assert_errno(&present, Errno::EINVAL);
+    let apart = other.open(&second, XrcDomainSharing::Create).expect("another file");
+    let private = XrcDomain::new(&second).expect("a private domain");
+    assert_eq!(kt.count("xrcd"), 3);
+    // A target is found in its domain only.
+    let target = XrcTarget::new(&made).expect("make a target");
+    XrcTarget::open(&joined, target.number()).expect("the domain is the same");
+    for domain in [&apart, &private] {
+        let error = XrcTarget::open(domain, target.number()).expect_err("not in this domain");
+        assert_errno(&error, Errno::EINVAL);
+    }
+    // The file may go first.
+    drop(name);
+    drop(target);
+    made.close().expect("leave");
+    assert_eq!(kt.count("xrcd"), 3);
+    joined.close().expect("leave");
+    twice.close().expect("leave");
+    assert_eq!(kt.count("xrcd"), 2);
+    drop((apart, private));
+    assert_eq!(kt.count("xrcd"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn each_handle_of_a_target_counts() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let domain = XrcDomain::new(&context).expect("a domain");
+    let target = XrcTarget::new(&domain).expect("make a target");
+    let number = target.number();
+    let [second, third] = [(); 2].map(|()| XrcTarget::open(&domain, number).expect("register"));
+    assert_ne!(second.token(), third.token());
+    let (target, error) = {
+        let clone = target.clone();
+        let refused = clone.unregister().expect_err("a clone lives");
+        let (_, error) = refused.into_parts();
+        (target, error)
+    };
+    assert_errno(&error, Errno::EBUSY);
+    let (domain, error) = domain.close().expect_err("targets are in it").into_parts();
+    assert_errno(&error, Errno::EBUSY);
+    drop(target);
+    third.unregister().expect("let go");
+    assert_eq!(kt.count("qp"), 1);
+    go(&second, &[QpState::IB_QPS_INIT]);
+    second.unregister().expect("let go");
+    assert_eq!(kt.count("qp"), 0);
+    assert_errno(&XrcTarget::open(&domain, number).expect_err("it is gone"), Errno::EINVAL);
+    let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 1);
+    for number in [node.qp.number(), 0, u32::MAX] {
+        let error = XrcTarget::open(&domain, number).expect_err("no target");
+        assert_errno(&error, Errno::EINVAL);
+        assert!(error.to_string().contains(&number.to_string()), "{error}");
+    }
+    domain.close().expect("leave");
+    assert_eq!(kt.count("xrcd"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn events_of_a_target_go_to_who_made_it() {
+    let kt = Kt::load();
+    let name = Name::new("events");
+    let [first, second] = [kt.context(), kt.context()];
+    let made = name.open(&first, XrcDomainSharing::Create).expect("create");
+    let joined = name.open(&second, XrcDomainSharing::Join).expect("join");
+    let target = XrcTarget::new(&made).expect("make a target");
+    let opened = XrcTarget::open(&joined, target.number()).expect("register");
+    kt.raise(AsyncEventType::IB_EVENT_COMM_EST, target.number());
+    let event = first.async_events().get_event_timeout(LONG).expect("read").expect("an event");
+    assert_eq!(event.token(), Some(target.token()));
+    assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_COMM_EST);
+    let none = second.async_events().get_event_timeout(Duration::ZERO).expect("read");
+    assert!(none.is_none(), "{none:?}");
+    let (target, error) = target.unregister().expect_err("an event is out").into_parts();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    drop(event);
+    target.unregister().expect("let go");
+    opened.unregister().expect("let go");
+    assert_eq!(kt.count("qp"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_in_a_domain_is_reached_by_number() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let domain = XrcDomain::new(&context).expect("a domain");
+    let target = XrcTarget::new(&domain).expect("make a target");
+    go(&target, &[QpState::IB_QPS_INIT, QpState::IB_QPS_RTR]);
+    let [(first, first_cq), (second, second_cq)] = [(); 2].map(|()| queue(&domain, 1));
+    let numbers = [&first, &second].map(|srq| srq.number().expect("it is in a domain"));
+    assert_ne!(numbers[0], numbers[1]);
+    assert_eq!(first.domain(), Some(&domain));
+    assert_eq!(first.cq(), Some(&first_cq));
+    for wr_id in 0..2 {
+        receive_shared(&first, wr_id).expect("post a receive");
+        receive_shared(&second, 10 + wr_id).expect("post a receive");
+    }
+    kt.deliver(target.number(), numbers[1], 7).expect("deliver");
+    assert!(completed(&first_cq).is_empty());
+    let done = completed(&second_cq);
+    assert_eq!((done[0].wr_id(), done[0].byte_len(), done.len()), (10, 7, 1));
+    // The last one: below the limit.
+    kt.deliver(target.number(), numbers[1], 7).expect("deliver");
+    let event = context.async_events().get_event_timeout(LONG).expect("read").expect("an event");
+    assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_SRQ_LIMIT_REACHED);
+    assert_eq!(event.token(), Some(second.token()));
+    drop(event);
+    // Too long for it: the target breaks, and the queue does not.
+    kt.deliver(target.number(), numbers[0], 65).expect("deliver");
+    let done = completed(&first_cq);
+    assert_eq!((done[0].wr_id(), done[0].status()), (0, WcStatus::IB_WC_LOC_LEN_ERR));
+    assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_ERR);
+    assert_eq!(first.query().expect("query").max_wr, 16);
+    first.destroy().expect("destroy");
+    drop(second);
+    assert_eq!(kt.count("srq"), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_initiator_only_sends() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let domain = XrcDomain::new(&context).expect("a domain");
+    let target = XrcTarget::new(&domain).expect("make a target");
+    let node = Node::new(&context, QpType::IB_UVERBS_QPT_XRC_INI, 16);
+    assert_eq!([node.qp.caps().max_send_wr, node.qp.caps().max_recv_wr], [16, 0]);
+    node.connect(target.number());
+    for state in [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS] {
+        target.modify(&attributes(TARGET, state, node.qp.number())).expect("modify");
+    }
+    assert_eq!(target.query().expect("query").dest_qp_num, node.qp.number());
+    assert_invalid(&node.receive([1]).expect_err("it only sends"), &["only sends"]);
+    let mut queue = node.qp.send_queue().expect("send queue");
+    let (remote_addr, rkey, imm_data) = (0, 1, 2);
+    for operation in [
+        SendOperation::Send,
+        SendOperation::SendWithImm { imm_data },
+        SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
+    ] {
+        let error = Node::push(&mut queue, 1, operation, 1).expect_err("to which queue?");
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    }
+    Node::push(&mut queue, 2, SendOperation::Write { remote_addr, rkey }, 1).expect("push");
+    Node::push(&mut queue, 3, SendOperation::Read { remote_addr, rkey }, 1).expect("push");
+    queue.ring().expect("ring");
+    drop(queue);
+    let success = WcStatus::IB_WC_SUCCESS;
+    assert_eq!(node.completed(), [(2, success), (3, success)]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_does_not_go_together_is_refused() {
+    let kt = Kt::load();
+    let [context, other] = [kt.context(), kt.context()];
+    let domain = XrcDomain::new(&context).expect("a domain");
+    let (srq, cq) = queue(&domain, 0);
+    let pd = srq.pd();
+    let caps = QueuePairCaps::default();
+    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+    let with = |qp_type, srq| {
+        let made = QueuePair::with_type(pd, qp_type, &QueuePairInit { srq, ..init });
+        made.expect_err("it does not go together")
+    };
+    let rc = QpType::IB_UVERBS_QPT_RC;
+    assert_invalid(&with(rc, Some(&srq)), &["XRC domain"]);
+    assert_invalid(&with(TARGET, None), &["XRC domain"]);
+    let basic = SharedReceiveQueue::new(pd, SharedReceiveQueueAttributes::default());
+    let basic = basic.expect("shared receive queue");
+    assert_eq!((basic.number(), basic.domain(), basic.cq()), (None, None, None));
+    assert_invalid(&with(QpType::IB_UVERBS_QPT_XRC_INI, Some(&basic)), &["only sends"]);
+    let elsewhere = ProtectionDomain::new(&other).expect("protection domain");
+    let attributes = SharedReceiveQueueAttributes::default();
+    let error = SharedReceiveQueue::in_domain(&domain, &elsewhere, &cq, attributes);
+    assert_invalid(&error.expect_err("of two contexts"), &["different contexts"]);
+    for attributes in [
+        SharedReceiveQueueAttributes { max_wr: 0, ..attributes },
+        SharedReceiveQueueAttributes { max_wr: 100_000, ..attributes },
+        SharedReceiveQueueAttributes { max_sge: 100, ..attributes },
+    ] {
+        let error = SharedReceiveQueue::in_domain(&domain, pd, &cq, attributes);
+        assert_errno(&error.expect_err("beyond the device"), Errno::EINVAL);
+    }
+    let target = XrcTarget::new(&domain).expect("make a target");
+    let step = crate::node::attributes(TARGET, QpState::IB_QPS_RTS, 1);
+    assert_errno(&target.modify(&step).expect_err("INIT comes first"), Errno::EINVAL);
+    let rxe = Context::open(&device("rxe0")).expect("open rxe0");
+    assert_errno(&XrcDomain::new(&rxe).expect_err("rxe has no XRC"), Errno::EOPNOTSUPP);
+    // What failed has left nothing.
+    assert_eq!([kt.count("srq"), kt.count("qp"), kt.count("xrcd")], [2, 1, 1]);
+}
+
+/// The connection manager does not look at the queue pairs: these are nobody's, on a device without XRC.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn connections_are_made_between_the_two_types() {
+    let (ours, theirs) = (channel(), channel());
+    let id = |channel, qp_type| CmId::with_qp_type(channel, PortSpace::Ib, qp_type);
+    let listener = id(&theirs, TARGET).expect("create an id");
+    listener.bind(rxe(0)).expect("bind");
+    listener.listen(1).expect("listen");
+    let address = listener.local_addr().expect("query").expect("a bound id has an address");
+    let connect = |qp_type, qp_num| {
+        let client = id(&ours, qp_type).expect("create an id");
+        client.resolve_addr(None, address, LONG).expect("resolve the address");
+        ours.expect_event(EventType::AddrResolved).expect("address resolved");
+        client.resolve_route(LONG).expect("resolve the route");
+        ours.expect_event(EventType::RouteResolved).expect("route resolved");
+        client.connect(&ConnParam { qp_num, ..ConnParam::default() }).expect("connect");
+        client
+    };
+    let client = connect(QpType::IB_UVERBS_QPT_XRC_INI, 0x11);
+    let server = request(&theirs);
+    assert_eq!(server.qp_type(), TARGET);
+    server.accept(&ConnParam { qp_num: 0x22, ..ConnParam::default() }).expect("accept");
+    let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
+    assert_eq!(event.connection().expect("a connection's").qp_num, 0x22);
+    drop(event);
+    client.establish().expect("establish");
+    theirs.expect_event(EventType::Established).expect("the server is connected");
+    let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
+    assert_eq!(step.dest_qp_num, 0x22);
+    client.disconnect().expect("disconnect");
+    theirs.expect_event(EventType::Disconnected).expect("the server hears");
+    server.disconnect().expect("disconnect");
+    ours.expect_event(EventType::Disconnected).expect("the client hears");
+    // Nobody else reaches a target.
+    let _stranger = connect(QpType::IB_UVERBS_QPT_RC, 0x33);
+    let error = ours.expect_event(EventType::Established).expect_err("it is for initiators");
+    assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
+}

@@ -277,6 +277,52 @@ fn who_waits_is_woken() {
     assert_eq!(to.cq.wait_timeout(&mut done, Duration::from_millis(1)).expect("wait"), 0);
 }
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn queues_are_drained() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let initiator = Node::new(&context, QpType::IB_UVERBS_QPT_XRC_INI, 16);
+    let [from, to] = Node::pair(&context, 16);
+    to.receive(0..4).expect("post receives");
+    from.send(0..6).expect("post sends");
+    from.receive(20..36).expect("post receives");
+    let drained = |node: &Node| {
+        let mut done = Vec::new();
+        let drained =
+            node.qp.drain(LONG, |completion| done.push((completion.wr_id(), completion.status())));
+        drained.map(|()| done)
+    };
+    let sent = with(SUCCESS, 0..4).into_iter().chain(with(FLUSHED, 4..6));
+    let all: Vec<_> = sent.chain(with(FLUSHED, 20..36)).collect();
+    assert_eq!(drained(&from).expect("drain"), all);
+    assert_eq!(drained(&to).expect("drain"), with(SUCCESS, 0..4));
+    initiator.connect(from.qp.number());
+    assert_eq!(drained(&initiator).expect("drain"), []);
+    let datagrams = Node::new(&context, QpType::IB_UVERBS_QPT_UD, 16);
+    datagrams.connect(0);
+    let error = drained(&datagrams).expect_err("it would take an address handle");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_completion_queue_changes_its_size() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 16);
+    assert_eq!(from.cq.capacity(), 32);
+    to.receive(0..16).expect("post receives");
+    from.send(0..10).expect("post sends");
+    from.cq.resize(60).expect("resize");
+    assert_eq!(from.cq.capacity(), 64);
+    let error = from.cq.resize(8).expect_err("ten are on it");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    from.cq.resize(9).expect("rounded up");
+    assert_eq!(from.cq.capacity(), 16);
+    from.send(10..16).expect("post sends");
+    assert_eq!(from.completed(), with(SUCCESS, 0..16));
+}
+
 /// Of every type that the kernel passes on. It raises GID_CHANGE itself, and there are no queues for WQ_FATAL.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
 use rdmacm::verbs::{
     AsyncEventType, CompletionQueue, Context, ProtectionDomain, QpState, QpType, QueuePair,
-    QueuePairCaps, QueuePairInit, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
-    WcOpcode, WcStatus, XrcDomain, XrcDomainSharing, XrcTarget,
+    QueuePairInit, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode,
+    WcStatus, XrcDomain, XrcDomainSharing, XrcTarget,
 };
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
@@ -301,8 +301,7 @@ fn what_does_not_go_together_is_refused() {
     let domain = XrcDomain::new(&context).expect("a domain");
     let (srq, cq) = queue(&domain, 0);
     let pd = srq.pd();
-    let caps = QueuePairCaps::default();
-    let init = QueuePairInit { send_cq: &cq, recv_cq: &cq, srq: None, caps, signal_all: false };
+    let init = QueuePairInit::new(&cq);
     let with = |qp_type, srq| {
         let made = QueuePair::with_type(pd, qp_type, &QueuePairInit { srq, ..init });
         made.expect_err("it does not go together")

@@ -283,6 +283,10 @@ impl SendRing {
                     "the command has no place for the number of the peer's shared receive queue",
                 ));
             }
+            // Only draining posts such.
+            SendOperation::Send if self.qp_type == QpType::IB_UVERBS_QPT_UD => {
+                return Err(PostError::Unsupported("a datagram without an address handle"));
+            }
             SendOperation::Send => of(Opcode::IB_UVERBS_WR_SEND),
             SendOperation::SendWithImm { imm_data } => {
                 let ex = imm_data.to_be_bytes();

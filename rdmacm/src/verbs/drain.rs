@@ -84,7 +84,9 @@ impl QueuePair {
     /// [`ErrorKind::TimedOut`] where the last completion has not come within `timeout`, because a
     /// completion queue has overrun or another thread keeps one of the queues; what was handed over
     /// is, and draining again goes on. [`ErrorKind::WouldDeadlock`], before anything is changed, where
-    /// this thread has the send queue, the receive queue or a poller. Those of
+    /// this thread has the send queue, the receive queue or a poller.
+    /// [`ErrorKind::Unsupported`], in ERR already, for datagrams where the driver keeps its queues in
+    /// the kernel: the command needs an address handle. Those of
     /// [`modify`](Self::modify), [`CompletionQueue::poll`] and of posting.
     #[doc(alias = "ib_drain_qp")]
     pub fn drain(&self, timeout: Duration, mut each: impl FnMut(Completion)) -> Result<()> {
@@ -150,6 +152,7 @@ impl QueuePair {
         match marked {
             Ok(()) => Ok(true),
             Err(PostError::Full(most)) if most > 0 => Ok(false),
+            Err(PostError::Unposted { errno: libc::ENOMEM, .. }) => Ok(false),
             Err(error) => Err(error.during(self.context(), DRAIN, self.subject())),
         }
     }

@@ -549,7 +549,12 @@ impl SendQueue<'_> {
 impl SendQueue<'_> {
     /// Posts a request that does nothing, to a queue pair in ERR of whatever type.
     pub(super) fn mark(&mut self, wr_id: u64) -> Result<(), PostError> {
-        let (operation, payload) = (SendOperation::Send, Payload::Gather(&[]));
+        let operation = match self.qp.qp_type() {
+            // A send would have to say to which of the peer's queues.
+            QpType::IB_UVERBS_QPT_XRC_INI => SendOperation::Write { remote_addr: 0, rkey: 0 },
+            _ => SendOperation::Send,
+        };
+        let payload = Payload::Gather(&[]);
         let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
         let (ring, doorbell) = (self.ring.get(), self.qp.doorbell());
         // SAFETY: the request names no memory.
@@ -656,7 +661,9 @@ impl ReceiveQueue<'_> {
 impl ReceiveQueue<'_> {
     /// Posts a request without memory to a queue pair in ERR.
     pub(super) fn mark(&mut self, wr_id: u64) -> Result<(), PostError> {
-        self.ring.get().store_nothing(wr_id)?;
+        let ring = self.ring.get();
+        ring.store_nothing(wr_id)?;
+        ring.ring(self.qp.context(), self.qp.inner.object.handle())?;
         self.pushed = true;
         Ok(())
     }

@@ -45,6 +45,7 @@ mod siw_ending;
 mod srq;
 mod state;
 mod stress;
+mod sweep;
 mod sync;
 mod thread;
 mod transfer;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Operation;
+use super::clock::{Clock, ticks, wide};
 use super::plan::{Plan, Remote, Test};
 use super::side::{Hands, Side};
 use crate::failure::Failure;
@@ -42,7 +43,9 @@ pub(super) fn measure(
                 Test::Latency => {
                     // A message goes one way in half the time in which one goes and one comes back.
                     let ways = if operation == Operation::Read { 1.0 } else { 2.0 };
-                    latency(&ping(&mut hands, operation, plan)?, ways)
+                    let clock = Clock::start();
+                    let times = ping(&mut hands, operation, plan)?;
+                    latency(&times, clock.tick() / ways)
                 }
                 Test::Bandwidth => bandwidth(size, plan, stream(&mut hands, plan)?),
             };
@@ -81,18 +84,18 @@ pub(super) fn serve(side: &mut Side, plan: &Plan, peer: Remote) -> Result<(), Fa
 }
 
 /// Sends `iterations` messages, each after the answer to the one before; when each was posted, and
-/// when the last answer was there.
-fn ping(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<Vec<Instant>, Failure> {
+/// when the last answer was there, as the processor counts.
+fn ping(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<Vec<u64>, Failure> {
     let mut times = Vec::with_capacity(plan.iterations as usize + 1);
     for number in 1..=u64::from(plan.iterations) {
-        times.push(Instant::now());
+        times.push(ticks());
         post(hands, operation, plan, number)?;
         if operation != Operation::Read {
             answered(hands, operation, number)?;
             settle(hands, plan, number)?;
         }
     }
-    times.push(Instant::now());
+    times.push(ticks());
     Ok(times)
 }
 
@@ -170,8 +173,10 @@ fn stream(hands: &mut Hands<'_>, plan: &Plan) -> Result<Duration, Failure> {
     Ok(start.elapsed())
 }
 
-fn latency(times: &[Instant], ways: f64) -> Figures {
-    let micros = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() * 1e6 / ways;
+/// `tick` is how many microseconds a step between two times is to count for.
+fn latency(times: &[u64], tick: f64) -> Figures {
+    // The counters of two processors may differ a little.
+    let micros = |pair: &[u64]| wide(pair[1].saturating_sub(pair[0])) * tick;
     let mut each: Vec<f64> = times.windows(2).map(micros).collect();
     each.sort_by(f64::total_cmp);
     // The least that so many of a thousand do not exceed.
@@ -202,17 +207,15 @@ mod tests {
 
     #[test]
     fn percentiles_are_of_the_sorted_times() {
-        let start = Instant::now();
-        // 1, 2 ... 1000 us, one after the other.
-        let at = |number: u64| start + Duration::from_micros(number * (number + 1) / 2);
-        let times: Vec<_> = (0..=1000).map(at).collect();
+        // 1, 2 ... 1000 steps, one after the other.
+        let times: Vec<_> = (0..=1000).map(|number: u64| 7 + number * (number + 1) / 2).collect();
         let Figures::Latency { min, median, mean, p99, p999, max } = latency(&times, 1.0) else {
             panic!("it is a latency");
         };
         let round =
             [min, median, mean, p99, p999, max].map(|micros| (micros * 10.0).round() / 10.0);
         assert_eq!(round, [1.0, 500.0, 500.5, 990.0, 999.0, 1000.0]);
-        let Figures::Latency { min, p999, .. } = latency(&times[999..], 2.0) else {
+        let Figures::Latency { min, p999, .. } = latency(&times[999..], 0.5) else {
             panic!("it is a latency");
         };
         assert_eq!([min, p999].map(f64::round), [500.0, 500.0]);

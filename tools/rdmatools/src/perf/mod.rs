@@ -7,6 +7,7 @@
 //! While it measures, a thread polls without giving the processor away, and has its queues
 //! [for itself](side): a message takes the system calls that the device's driver needs, and no lock.
 
+mod clock;
 mod measure;
 mod plan;
 mod plot;

@@ -1,0 +1,65 @@
+//! Time without a system call for each look, whatever clock the kernel has.
+//!
+//! # Safety
+//!
+//! Reading the processor's counter touches no memory.
+#![expect(unsafe_code, reason = "reads the processor's counter")]
+
+use std::time::Instant;
+
+/// The processor's counter, and how much time its steps take.
+pub(super) struct Clock {
+    start: Instant,
+    first: u64,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self { start: Instant::now(), first: ticks() }
+    }
+
+    /// Microseconds of a step of the counter, as they were since the start.
+    pub(super) fn tick(&self) -> f64 {
+        let steps = ticks().saturating_sub(self.first).max(1);
+        self.start.elapsed().as_secs_f64() * 1e6 / wide(steps)
+    }
+}
+
+/// The processor's counter now.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(super) fn ticks() -> u64 {
+    // SAFETY: every processor of the architecture has the instruction, and Linux lets programs use it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds since the first look, where no counter is known.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn ticks() -> u64 {
+    static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let elapsed = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A count as a number with a fraction, near enough.
+pub(super) fn wide(count: u64) -> f64 {
+    let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).expect("32 bits are left"));
+    half(count >> 32) * 4_294_967_296.0 + half(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn steps_are_as_long_as_the_time_that_they_take() {
+        let clock = Clock::start();
+        let (start, first) = (Instant::now(), ticks());
+        while start.elapsed() < Duration::from_millis(20) {}
+        let micros = wide(ticks() - first) * clock.tick();
+        assert!(micros > 0.0 && micros.is_finite(), "{micros}");
+        assert_eq!([wide(7), wide(1 << 33)], [7.0, 8_589_934_592.0]);
+    }
+}

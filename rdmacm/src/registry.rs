@@ -7,7 +7,8 @@ use std::sync::{Arc, RwLock, Weak};
 
 use crate::lock::unpoisoned;
 
-/// Names one object for the life of the process; never zero, and never given out twice.
+/// Names one object for the life of the process; never zero, and never given out twice. A forked
+/// child, which has no use for the objects of its parent, begins anew with its own.
 ///
 /// An event carries the token of the id or completion queue that it belongs to, so that a program
 /// that keeps its objects in a map finds the one meant.
@@ -62,11 +63,13 @@ struct Slot<T> {
     object: Weak<T>,
 }
 
-impl<T> Registry<T> {
-    pub(crate) const fn new() -> Self {
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
         Self { slots: RwLock::new(Slots { slots: Vec::new(), free: Vec::new() }) }
     }
+}
 
+impl<T> Registry<T> {
     /// Reserves a token for an object that is yet to be made.
     pub(crate) fn reserve(&self) -> Token {
         let mut slots = unpoisoned(self.slots.write());
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_token_leads_to_its_object_until_it_is_removed() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         let token = registry.reserve();
         assert!(registry.get(token.get()).is_none(), "nothing is there yet");
         let object = Arc::new(5);
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_old_token_does_not_lead_to_the_next_object_in_its_place() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         let old = registry.reserve();
         registry.remove(old);
         let new = registry.reserve();
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn numbers_that_were_never_given_lead_nowhere() {
-        let registry = Registry::<u8>::new();
+        let registry = Registry::<u8>::default();
         for number in [0, 1, u64::MAX, 0xffff_ffff, 1 << 32] {
             assert!(registry.get(number).is_none(), "{number:#x}");
         }

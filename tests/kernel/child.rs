@@ -22,8 +22,8 @@ use nix::unistd::{ForkResult, Gid, Uid, fork, setresgid, setresuid};
 pub(crate) fn in_child(body: impl FnOnce()) {
     let (mut said, says) = UnixStream::pair().expect("socket pair");
     // SAFETY: the child goes on with this thread alone. The other threads of a test program that runs one test at a time wait, one for
-    // the test to end and those of the test in the kernel: they hold no lock that the child takes, and those of the allocator are the C
-    // library's to keep whole.
+    // the test to end and those of the test in the kernel, or they are in calls of the library, whose locks are its own to look after:
+    // they hold no other lock that the child takes, and those of the allocator are the C library's to keep whole.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             panic::set_hook(Box::new(move |panic| {

@@ -10,15 +10,15 @@ use nix::unistd::alarm;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::Gid;
 use rdmacm::verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
+    AccessFlags, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
 };
 use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind, WrongProcess};
 use zerocopy::FromZeros;
 
 use crate::bed::{
-    Connection, Ending, LONG, announce, asleep, channel, id, ids, listen, objects, rxe,
+    Connection, Ending, LONG, announce, asleep, channel, device, id, ids, listen, objects, rxe,
 };
 use crate::child::{change_credentials_of_this_thread, in_child};
 use crate::io::Shape;
@@ -276,6 +276,35 @@ fn a_child_connects_with_what_it_opens_itself() {
     });
     exchange(&connection);
     connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_does_not_wait_for_what_its_parents_threads_hold() {
+    let (rxe0, is_over) = (device("rxe0"), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let _ending = Ending(&is_over);
+        // The list of contexts is locked while a device is opened, and that of ids while one is made.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                drop(Context::shared(&rxe0).expect("open"));
+            }
+        });
+        scope.spawn(|| {
+            let channel = channel();
+            while !is_over.load(Ordering::SeqCst) {
+                drop(id(&channel));
+            }
+        });
+        for _ in 0..20 {
+            in_child(|| {
+                alarm::set(10);
+                let own = Connection::new(Shape::default());
+                exchange(&own);
+                own.close();
+            });
+        }
+    });
 }
 
 /// Runs `body` in a thread that has credentials of its own.

@@ -174,7 +174,7 @@ mod tests {
             request: None,
             event_type,
             status,
-            token: Registry::<()>::new().reserve(),
+            token: Registry::<()>::default().reserve(),
             listener: None,
             data: EventData::None,
             group: None,

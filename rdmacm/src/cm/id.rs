@@ -22,12 +22,13 @@ use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
+use crate::sys::per_process::PerProcess;
 use crate::sys::process::Process;
 use crate::sys::ucma::UcmaFile;
 use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
 
 /// Every living id of the process, by the number that the kernel knows it by.
-pub(super) static IDS: Registry<Inner> = Registry::new();
+pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();
 
 /// A communication id: what a socket is to TCP.
 ///

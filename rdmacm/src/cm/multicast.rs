@@ -20,11 +20,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
+use crate::sys::per_process::PerProcess;
 #[cfg(doc)]
 use crate::verbs::QueuePair;
 
 /// The groups of the process's living ids, by the number that the kernel knows each membership by.
-pub(super) static GROUPS: Registry<Group> = Registry::new();
+pub(super) static GROUPS: PerProcess<Registry<Group>> = PerProcess::new();
 
 /// What an id is to a multicast group.
 #[doc(alias = "rdma_cm_mc_join_flags")]

@@ -12,6 +12,7 @@ pub(crate) mod command;
 pub(crate) mod mapping;
 pub(crate) mod netlink;
 pub(crate) mod node;
+pub(crate) mod per_process;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod resolver;

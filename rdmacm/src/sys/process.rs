@@ -6,14 +6,13 @@
 //!
 //! # Safety
 //!
-//! One page is mapped for the life of the process and never unmapped; it is only ever accessed as
-//! one atomic.
+//! One page is mapped for the life of the process and, once it is published, never unmapped; it is only
+//! ever accessed as one atomic.
 #![expect(unsafe_code, reason = "maps and reads the page that a fork wipes")]
 
 use std::num::NonZeroUsize;
-use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -24,60 +23,64 @@ use crate::error::WrongProcess;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u64);
 
+/// The length of a page, or less.
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
+
 /// The number last given to a process. A child inherits it, and continues from it.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-static MARK: OnceLock<Mark> = OnceLock::new();
+/// Where the number of the running process is kept: a page that the kernel fills with zeros in a forked
+/// child, or [`NO_PAGE`]. Null until somebody asks: no lock may be held while a thread forks.
+static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
-/// Where the number of the current process is kept.
-enum Mark {
-    /// In a page that the kernel fills with zeros in a forked child.
-    Page(NonNull<AtomicU64>),
-    /// Nowhere: the kernel has no such pages (before Linux 4.14), so the process id is asked for
-    /// each time.
-    Pid,
+/// Stands for the page where the kernel has no such pages (before Linux 4.14): zero for ever, so that
+/// the process id is asked for each time.
+static NO_PAGE: AtomicU64 = AtomicU64::new(0);
+
+/// [`MARK`], made by the first that asks.
+fn mark() -> &'static AtomicU64 {
+    let (made, null) = (wiped_page(), ptr::null_mut());
+    let nowhere = ptr::from_ref(&NO_PAGE).cast_mut();
+    let published = made.unwrap_or(nowhere);
+    let mark = match MARK.compare_exchange(null, published, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => published,
+        Err(earlier) => {
+            if let Some(page) = made.and_then(|page| NonNull::new(page.cast())) {
+                // SAFETY: the mapping is that of `wiped_page`, and nobody else knows of it.
+                let _ = unsafe { munmap(page, PAGE.get()) };
+            }
+            earlier
+        }
+    };
+    // SAFETY: what is published is a page, mapped readable and writable for the life of the process,
+    // page-aligned and zero initialised, or a static; either is accessed only as this atomic.
+    unsafe { &*mark }
 }
 
-// SAFETY: the page is accessed only as an atomic and never unmapped.
-unsafe impl Send for Mark {}
-// SAFETY: as above.
-unsafe impl Sync for Mark {}
-
-impl Mark {
-    fn new() -> Self {
-        let length = NonZeroUsize::new(4096).expect("4096 is not zero");
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a private anonymous mapping at an address of the kernel's choice replaces
-        // nothing.
-        let mapped = unsafe { mmap_anonymous(None, length, protection, MapFlags::MAP_PRIVATE) };
-        let Ok(page) = mapped else { return Self::Pid };
-        // SAFETY: the range is exactly the mapping made above, which holds zeros already.
-        let wiped = unsafe { madvise(page, length.get(), MmapAdvise::MADV_WIPEONFORK) };
-        if wiped.is_err() {
-            // SAFETY: the mapping was made above, and nothing refers to it.
-            let _ = unsafe { munmap(page, length.get()) };
-            return Self::Pid;
-        }
-        Self::Page(page.cast())
+/// Maps a page that is wiped on fork.
+fn wiped_page() -> Option<*mut AtomicU64> {
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a private anonymous mapping at an address of the kernel's choice replaces
+    // nothing.
+    let page = unsafe { mmap_anonymous(None, PAGE, protection, MapFlags::MAP_PRIVATE) }.ok()?;
+    // SAFETY: the range is exactly the mapping made above, which holds zeros already.
+    let wiped = unsafe { madvise(page, PAGE.get(), MmapAdvise::MADV_WIPEONFORK) };
+    if wiped.is_err() {
+        // SAFETY: the mapping was made above, and nothing refers to it.
+        let _ = unsafe { munmap(page, PAGE.get()) };
+        return None;
     }
+    Some(page.cast().as_ptr())
 }
 
 impl Process {
     /// The process that is running now.
     #[inline]
     pub(crate) fn current() -> Self {
-        match MARK.get_or_init(Mark::new) {
-            Mark::Page(page) => {
-                // SAFETY: the page is mapped readable and writable for the life of the process,
-                // page-aligned, zero initialised, and accessed only as this atomic.
-                let number = unsafe { page.as_ref() };
-                match number.load(Ordering::Relaxed) {
-                    0 => Self::first_seen(number),
-                    known => Self(known),
-                }
-            }
-            Mark::Pid => Self(u64::from(std::process::id())),
-        }
+        let mark = MARK.load(Ordering::Acquire);
+        // SAFETY: it is null or what `mark` has published, see there.
+        let number = unsafe { mark.as_ref() }.map_or(0, |number| number.load(Ordering::Relaxed));
+        if number == 0 { Self::first_seen() } else { Self(number) }
     }
 
     /// Whether this is the process that is running now.
@@ -97,7 +100,11 @@ impl Process {
 
     /// Gives the running process a number that none of its ancestors had.
     #[cold]
-    fn first_seen(number: &AtomicU64) -> Self {
+    fn first_seen() -> Self {
+        let number = mark();
+        if ptr::eq(number, &NO_PAGE) {
+            return Self(u64::from(std::process::id()));
+        }
         let fresh = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         match number.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Self(fresh),

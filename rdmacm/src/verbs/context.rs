@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::Provider;
 use crate::sys::command::Refused;
+use crate::sys::per_process::PerProcess;
 use crate::sys::uverbs::UverbsFile;
 
 /// An opened device: one open `/dev/infiniband/uverbsN`.
@@ -72,7 +73,7 @@ impl Depths {
 }
 
 /// The contexts that ids share, one for each device that is in use.
-static SHARED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+static SHARED: PerProcess<Mutex<Vec<Weak<Inner>>>> = PerProcess::new();
 
 impl Context {
     /// Opens a device.
@@ -152,11 +153,8 @@ impl Context {
         // Held while opening: two threads must not open a device twice.
         let mut shared = unpoisoned(SHARED.lock());
         shared.retain(|context| context.strong_count() > 0);
-        // A context of the parent stays in a forked child's list, and is of no use there.
-        let open = shared
-            .iter()
-            .filter_map(Weak::upgrade)
-            .find(|inner| is_meant(&inner.device) && inner.file.belongs_here());
+        let mut open = shared.iter().filter_map(Weak::upgrade);
+        let open = open.find(|inner| is_meant(&inner.device));
         if let Some(inner) = open {
             return Ok(Self { inner });
         }

@@ -8,6 +8,7 @@ use verbs_abi::AlignedU64;
 use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::registry::{Registry, Token};
+use crate::sys::per_process::PerProcess;
 use crate::sys::process::Process;
 
 /// The process's living queues and queue pairs, by the number that the kernel knows each by in
@@ -15,7 +16,7 @@ use crate::sys::process::Process;
 ///
 /// One for all kinds: an event of a type that is not known here still leads to its object, whose
 /// destruction waits for it.
-static REPORTERS: Registry<Events> = Registry::new();
+static REPORTERS: PerProcess<Registry<Events>> = PerProcess::new();
 
 /// The events of one object that were handed to the program.
 #[derive(Debug, Default)]
@@ -86,7 +87,7 @@ pub(super) fn hand_out_completion(number: u64) -> Option<(Token, Unacknowledged)
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        // A child has inherited the registry's lock, which may be held in its parent.
+        // In a child the name is another object's, or nobody's.
         if self.process.is_current() {
             REPORTERS.remove(self.token);
         }

@@ -282,7 +282,11 @@ fn every_event_of_ports_and_devices() {
         expect(&events, port_event, AsyncElement::Port(1));
     }
     kt.raise(T::IB_EVENT_DEVICE_FATAL, 1);
+    assert!(!context.is_gone());
     expect(&events, T::IB_EVENT_DEVICE_FATAL, AsyncElement::Device);
+    assert!(context.is_gone());
+    let error = context.query_device().expect_err("it has failed");
+    assert!(matches!(error.kind(), ErrorKind::DeviceGone(libc::EIO)), "{error:?}");
     // Of a kernel that is yet to come.
     kt.raise(AsyncEventType(77), 5);
     expect(&events, AsyncEventType(77), AsyncElement::Unknown(5));

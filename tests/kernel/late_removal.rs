@@ -25,6 +25,9 @@ fn hear_when_the_last_context_is_closed(own: &Own) {
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error:?}");
         channel.set_nonblocking(false).expect("block again");
         bound.local_addr().expect("the id has a device still");
+        let context = connection.client.id.context().expect("it has a device");
+        assert!(!context.is_gone(), "nobody has said so");
+        drop(context);
         assert!(!deleter.is_finished(), "the driver cannot take a context from its user");
         let Connection { client, server, .. } = connection;
         client.id.destroy().expect("destroy");

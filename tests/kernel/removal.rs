@@ -5,7 +5,10 @@ use std::thread;
 
 use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::device::{self, link};
-use rdmacm::verbs::{Context, SendFlags, SendOperation};
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
+    ProtectionDomain, QueuePair, QueuePairInit, SendFlags, SendOperation,
+};
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{Connection, LONG, Side, ask, channel, id, listen, request, resolve};
@@ -66,9 +69,39 @@ impl Drop for Own {
 
 #[track_caller]
 fn gone<T>(result: Result<T, Error>) {
+    gone_with(libc::ENXIO, result);
+}
+
+#[track_caller]
+fn gone_with<T>(errno: i32, result: Result<T, Error>) {
     let Err(error) = result else { panic!("it had success") };
-    assert!(matches!(error.kind(), ErrorKind::DeviceGone(libc::ENXIO)), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::DeviceGone(found) if *found == errno), "{error:?}");
     assert!(error.to_string().contains("the device is gone"), "{error}");
+}
+
+/// That what is made in the context of `side`, whose device is removed, is of no more use.
+fn is_marked(side: &Side) {
+    let context = side.id.context().expect("it is as it was");
+    assert!(context.is_gone());
+    let pd = side.io.qp().pd();
+    let gone = |result: Result<(), Error>| gone_with(libc::EIO, result);
+    gone(context.query_device().map(drop));
+    gone(context.query_port(1).map(drop));
+    gone(ProtectionDomain::new(&context).map(drop));
+    gone(CompletionChannel::new(&context).map(drop));
+    gone(CompletionQueue::new(&context, 1, None).map(drop));
+    gone(MemoryRegion::alloc(pd, 64, AccessFlags::empty()).map(drop));
+    gone(QueuePair::new(pd, &QueuePairInit::new(side.io.cq())).map(drop));
+    gone(side.io.qp().query().map(drop));
+    gone(side.io.receive(1, 0..8));
+    gone(side.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED));
+    gone(side.io.qp().send_queue().map(drop));
+    gone(side.io.qp().receive_queue().map(drop));
+    gone(side.io.cq().request_notify(false));
+    // It is not handed out again. As long as the node is there, another one is.
+    assert_ne!(Context::shared(context.device()).ok().as_ref(), Some(&context));
+    // What was posted before has completed by now, or does as the queue pair fails.
+    side.io.cq().poll(&mut [Completion::default()]).expect("poll");
 }
 
 /// A listener on every device of the time, and a device that comes after it.
@@ -172,6 +205,7 @@ fn holds_the_device(own: &Own) {
             gone(side.id.connect(&ConnParam::default()));
             gone(side.id.disconnect());
             gone(side.id.reject(b""));
+            is_marked(side);
         }
         let Connection { client, server, .. } = connection;
         client.id.destroy().expect("destroy");

@@ -333,7 +333,13 @@ impl Inner {
             | EventType::Disconnected
             | EventType::DeviceRemoval
             | EventType::TimewaitExit => {
-                self.state().established = false;
+                let mut state = self.state();
+                state.established = false;
+                match &state.context {
+                    Some(context) if seen.0 == EventType::DeviceRemoval => context.mark_gone(),
+                    _ => {}
+                }
+                drop(state);
                 self.follow_connection();
             }
             _ => {}

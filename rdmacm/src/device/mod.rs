@@ -10,7 +10,8 @@
 //!
 //! Knowledge comes from the kernel's RDMA netlink, and from sysfs where netlink is missing or
 //! silent; a container may lack either. What neither tells is `None`. A [`Device`] is a snapshot:
-//! it does not notice that its device is removed or renamed.
+//! it does not notice that its device is removed or renamed. An opened device is marked when that is
+//! known: [`Context::is_gone`](crate::verbs::Context::is_gone).
 
 mod chardev;
 mod discovery;

@@ -174,7 +174,10 @@ impl Provider {
         context: &Context,
         request: ib_uverbs_reg_mr,
     ) -> Result<ib_uverbs_reg_mr_resp> {
+        const OPERATION: &str = "register";
         let (file, length) = (context.file(), request.length.get());
+        let what = || format!("{length} bytes of memory");
+        context.check_usable(OPERATION, what)?;
         let registered = match self {
             // SAFETY: the contract is the same.
             Self::Siw => unsafe { siw::register_memory(file, request) },
@@ -184,9 +187,7 @@ impl Provider {
                 registered.map(|(response, ())| response)
             }
         };
-        registered.map_err(|refused| {
-            context.refused("register", &format!("{length} bytes of memory"), refused)
-        })
+        registered.map_err(|refused| context.refused(OPERATION, &what(), refused))
     }
 
     /// Makes an address handle; the number that sends name it by.

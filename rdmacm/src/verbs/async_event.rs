@@ -46,7 +46,7 @@ impl AsyncEventChannel {
     /// came first, with nothing lost; [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "ibv_get_async_event")]
     pub fn get_event(&self) -> Result<AsyncEvent> {
-        self.context.async_file().next(&self.context, event)
+        self.context.async_file().next(&self.context, |read| self.take(read))
     }
 
     /// The next event, or `None` if none came within `timeout`.
@@ -59,7 +59,7 @@ impl AsyncEventChannel {
     /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         let deadline = Instant::now().checked_add(timeout);
-        self.context.async_file().next_by(&self.context, deadline, event)
+        self.context.async_file().next_by(&self.context, deadline, |read| self.take(read))
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
@@ -75,6 +75,13 @@ impl AsyncEventChannel {
     /// The context.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    fn take(&self, read: &ib_uverbs_async_event_desc) -> Option<AsyncEvent> {
+        if read.event_type == ib_event_type::IB_EVENT_DEVICE_FATAL {
+            self.context.mark_gone();
+        }
+        event(read)
     }
 }
 

@@ -322,7 +322,7 @@ impl CompletionQueue {
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, capacity: u32) -> Result<()> {
         const RESIZE: &str = "resize";
-        self.context().check_process(RESIZE, || self.inner.name())?;
+        self.context().check_usable(RESIZE, || self.inner.name())?;
         let Ok(mut ring) = self.inner.ring.hold() else {
             let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
             return Err(Error::new(RESIZE, self.inner.subject(), kind));
@@ -432,7 +432,7 @@ impl CompletionQueue {
     /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
-        self.context().check_process("arm", || self.inner.name())?;
+        self.context().check_usable("arm", || self.inner.name())?;
         let (context, handle) = (self.context(), self.inner.object.handle());
         self.inner.arming.request_notify(context, handle, solicited_only)
     }

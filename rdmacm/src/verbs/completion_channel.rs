@@ -44,9 +44,11 @@ impl CompletionChannel {
     /// EMFILE where the process has no more descriptors; [`ErrorKind::WrongProcess`].
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn new(context: &Context) -> Result<Self> {
+        const OPERATION: &str = "create";
+        const WHAT: &str = "a completion channel";
+        context.check_usable(OPERATION, || WHAT.to_owned())?;
         let made = context.file().create_comp_channel();
-        let fd =
-            made.map_err(|refused| context.refused("create", "a completion channel", refused))?;
+        let fd = made.map_err(|refused| context.refused(OPERATION, WHAT, refused))?;
         let file = EventFile::new(fd, "the completion channel");
         let inner = Inner { context: context.clone(), file, queues: AtomicUsize::new(0) };
         Ok(Self { inner: Arc::new(inner) })

@@ -1,5 +1,6 @@
 //! Opened devices.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
@@ -41,6 +42,7 @@ struct Inner {
     capabilities: OnceLock<ib_uverbs_device_cap_flags>,
     /// The protection domain that ids share, while it lives.
     shared_pd: Mutex<Weak<PdObject>>,
+    gone: AtomicBool,
 }
 
 /// How many RDMA reads and atomics a queue pair can have outstanding.
@@ -110,6 +112,7 @@ impl Context {
             depths: OnceLock::new(),
             capabilities: OnceLock::new(),
             shared_pd: Mutex::default(),
+            gone: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -153,8 +156,10 @@ impl Context {
         // Held while opening: two threads must not open a device twice.
         let mut shared = unpoisoned(SHARED.lock());
         shared.retain(|context| context.strong_count() > 0);
-        let mut open = shared.iter().filter_map(Weak::upgrade);
-        let open = open.find(|inner| is_meant(&inner.device));
+        let open = shared
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|inner| is_meant(&inner.device) && !inner.gone.load(Ordering::Relaxed));
         if let Some(inner) = open {
             return Ok(Self { inner });
         }
@@ -166,6 +171,25 @@ impl Context {
     /// The device.
     pub fn device(&self) -> &Device {
         &self.inner.device
+    }
+
+    /// Whether the device is known to be gone: an id that uses this context was told so
+    /// ([`DeviceRemoval`](crate::cm::EventType::DeviceRemoval)), or an
+    /// [asynchronous event](Self::async_events) said that the device failed
+    /// (`IB_EVENT_DEVICE_FATAL`).
+    ///
+    /// Posts and commands are [`ErrorKind::DeviceGone`] from then on, and [`shared`](Self::shared) does
+    /// not hand out the context again. What is left to do is done as before: queue pairs go to ERR and are drained, what has
+    /// completed is polled, events are read, objects are destroyed and dropped. The kernel keeps a
+    /// removed device until its contexts are closed, and rxe and siw do not let go of theirs before: drop
+    /// them, and all that was made in them.
+    pub fn is_gone(&self) -> bool {
+        self.inner.gone.load(Ordering::Relaxed)
+    }
+
+    /// Marks the device as gone, for ever: one that comes back is another, with contexts of its own.
+    pub(crate) fn mark_gone(&self) {
+        self.inner.gone.store(true, Ordering::Relaxed);
     }
 
     /// Which protocol is under the verbs. A node that the kernel's connection manager does not
@@ -286,6 +310,7 @@ impl Context {
         I: IntoBytes + Immutable,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
+        self.check_usable(operation, || what.to_owned())?;
         self.inner
             .file
             .driver_command(request, driver_request)
@@ -302,6 +327,21 @@ impl Context {
         what: impl FnOnce() -> String,
     ) -> Result<()> {
         let checked = self.inner.file.check_process();
+        checked.map_err(|refused| self.refused(operation, &what(), refused))
+    }
+
+    /// The same, and where the device is gone.
+    #[inline]
+    pub(crate) fn check_usable(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let checked = match self.inner.file.check_process() {
+            // What the kernel says where it takes the driver away from under a context.
+            Ok(()) if self.is_gone() => Err(Refused::Os(Errno::EIO)),
+            checked => checked,
+        };
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
 

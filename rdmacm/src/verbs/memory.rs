@@ -153,6 +153,7 @@ impl MemoryRegion {
             pd_handle: change.pd.unwrap_or(&self.pd).handle(),
             access_flags: change.access.unwrap_or_default(),
         };
+        context.check_usable(OPERATION, || WHAT.to_owned())?;
         // SAFETY: the caller answers for the memory, which a region that owns its own has to itself.
         let changed = unsafe { context.file().reregister_memory(request) };
         let keys = changed.map_err(|refused| match refused {

@@ -307,10 +307,10 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::WrongProcess`]
-    /// after a fork.
+    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::DeviceGone`];
+    /// [`ErrorKind::WrongProcess`] after a fork.
     pub fn send_queue(&self) -> Result<SendQueue<'_>> {
-        self.context().check_process(POST_SEND, || self.subject())?;
+        self.context().check_usable(POST_SEND, || self.subject())?;
         match self.inner.send.hold() {
             Ok(ring) => Ok(SendQueue { qp: self, ring }),
             Err(HeldHere) => Err(self.held(POST_SEND, "it has the send queue; drop that first")),
@@ -323,7 +323,7 @@ impl QueuePair {
     ///
     /// Those of [`send_queue`](Self::send_queue).
     pub fn receive_queue(&self) -> Result<ReceiveQueue<'_>> {
-        self.context().check_process(POST_RECV, || self.subject())?;
+        self.context().check_usable(POST_RECV, || self.subject())?;
         match self.inner.receive.hold() {
             Ok(ring) => Ok(ReceiveQueue { qp: self, ring, pushed: false }),
             Err(HeldHere) => Err(self.held(POST_RECV, "it has the receive queue; drop that first")),
@@ -478,7 +478,7 @@ impl SendQueue<'_> {
     #[inline]
     pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
         let QueuePair { inner } = self.qp;
-        self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
+        self.qp.context().check_usable(POST_SEND, || self.qp.subject())?;
         let state = self.qp.state();
         let stored = self
             .qp
@@ -592,7 +592,7 @@ impl ReceiveQueue<'_> {
     /// posted then; those pushed before it are.
     #[inline]
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        self.qp.context().check_process(POST_RECV, || self.qp.subject())?;
+        self.qp.context().check_usable(POST_RECV, || self.qp.subject())?;
         let state = self.qp.state();
         let ring = self.ring.get();
         let stored = ring

@@ -295,8 +295,15 @@ impl QueuePair {
     /// missing or out of range.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
+        let fails = attributes.qp_attr_mask & ib_qp_attr_mask::IB_QP_STATE.bits() != 0
+            && attributes.qp_state == u32::from(QpState::IB_QPS_ERR.0);
         // First: a lock that another thread held while the process forked stays locked in the child.
-        self.context().check_process(MODIFY, || self.subject())?;
+        if fails {
+            // Of a device that is gone, too: what is posted must complete.
+            self.context().check_process(MODIFY, || self.subject())?;
+        } else {
+            self.context().check_usable(MODIFY, || self.subject())?;
+        }
         self.change(&self.changing(), attributes)
     }
 

@@ -180,14 +180,16 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn set_limit(&self, limit: u32) -> Result<()> {
+        const OPERATION: &str = "set the limit of";
+        let context = self.context();
+        context.check_usable(OPERATION, || self.subject())?;
         let request = ib_uverbs_modify_srq {
             attr_mask: ib_srq_attr_mask::IB_SRQ_LIMIT,
             srq_limit: limit,
             ..self.modification()
         };
-        let context = self.context();
         let limited = context.provider().limit_srq(context.file(), request);
-        limited.map_err(|refused| context.refused("set the limit of", &self.subject(), refused))
+        limited.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
     }
 
     /// Makes the queue hold at least `max_wr` requests; those that are posted stay. Posts by other
@@ -205,7 +207,7 @@ impl SharedReceiveQueue {
     pub fn resize(&self, max_wr: u32) -> Result<()> {
         const OPERATION: &str = "resize";
         let context = self.context();
-        context.check_process(OPERATION, || self.subject())?;
+        context.check_usable(OPERATION, || self.subject())?;
         let request = ib_uverbs_modify_srq {
             attr_mask: ib_srq_attr_mask::IB_SRQ_MAX_WR,
             max_wr,

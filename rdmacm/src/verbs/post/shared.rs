@@ -27,10 +27,10 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::WrongProcess`]
-    /// after a fork.
+    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::DeviceGone`];
+    /// [`ErrorKind::WrongProcess`] after a fork.
     pub fn receive_queue(&self) -> Result<SharedReceives<'_>> {
-        self.context().check_process(POST_RECV, || self.subject())?;
+        self.context().check_usable(POST_RECV, || self.subject())?;
         Ok(SharedReceives { srq: self, ring: self.hold(POST_RECV)? })
     }
 
@@ -74,7 +74,7 @@ impl SharedReceives<'_> {
     #[inline]
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         let context = self.srq.context();
-        context.check_process(POST_RECV, || self.srq.subject())?;
+        context.check_usable(POST_RECV, || self.srq.subject())?;
         // SAFETY: the contract of this function is that of the callee.
         let stored = unsafe { self.ring.get().store(request) };
         stored.map_err(|error| error.during(context, POST_RECV, self.srq.subject()))

@@ -12,7 +12,9 @@ use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
 use rdmacm::cm::{
     CmId, ConnParam, EndpointQueuePair, EventType, Membership, PortSpace, RejectReason,
 };
-use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, SendFlags, SendOperation};
+use rdmacm::verbs::{
+    CompletionQueue, ProtectionDomain, QpState, QueuePairCaps, SendFlags, SendOperation,
+};
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{
@@ -192,6 +194,30 @@ fn a_deadline_ends_the_wait_and_not_the_operation() {
     client.id.set_timeout(Some(Duration::ZERO));
     assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
     client.id.destroy().expect("destroy");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_acceptance_that_nobody_confirms_is_an_error() {
+    let (listener, address) = listener(rxe(0));
+    let ours = channel();
+    let client = ask(&ours, address, &ConnParam::default());
+    let server = side(listener.get_request().expect("a request"));
+    thread::scope(|scope| {
+        let accepts = scope.spawn(|| server.id.accept(&ConnParam::default()));
+        // The answer has come, and it is not read, which would confirm it.
+        assert!(readable(&ours, PollTimeout::from(10_000_u16)));
+        assert!(!accepts.is_finished(), "it waits");
+        drop(client);
+        let error = accepts.join().expect("it does not panic").expect_err("the peer is gone");
+        let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
+        assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED);
+    });
+    assert_eq!(last(&server.id), EventType::Rejected);
+    let state = server.io.qp().query().expect("query").qp_state;
+    assert_eq!(state, QpState::IB_QPS_ERR, "what is posted comes back");
+    server.id.destroy().expect("destroy");
+    listener.destroy().expect("destroy");
 }
 
 /// The kernel says so of a connection on RoCE when the hardware address of the neighbour changes.

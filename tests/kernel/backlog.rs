@@ -1,16 +1,89 @@
 //! More requests than a listener has room for.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
 
-use rdmacm::cm::{ConnParam, EventType};
+use nix::poll::PollTimeout;
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::ucma_abi::ib_cm_sidr_status;
 
-use crate::bed::{LONG, ask, channel, id, ids, rxe};
+use crate::bed::{LONG, Side, ask, channel, id, ids, resolve, rxe, siw};
+use crate::channel::readable;
+use crate::io::Shape;
 
 /// How often the kernel's connection manager has sent requests again.
 fn asked_again() -> u64 {
     let counter = "/sys/class/infiniband/rxe0/ports/1/cm_tx_retries/req";
     let count = fs::read_to_string(counter).expect("the kernel counts");
     count.trim().parse().expect("a number")
+}
+
+/// Gives `listener` room for one request; where it listens.
+fn listen(listener: &CmId, address: SocketAddr) -> SocketAddr {
+    listener.bind(address).expect("bind");
+    listener.listen(1).expect("listen");
+    listener.local_addr().expect("query").expect("bound")
+}
+
+/// Has each of `clients` ask by `ours`, the next when it is known what became of the one before: the first is heard by
+/// `theirs`, the others have `answer`, with these statuses.
+fn one_is_heard(
+    clients: [&CmId; 3],
+    ours: &EventChannel,
+    theirs: &EventChannel,
+    answer: EventType,
+) -> [i32; 2] {
+    let ask = |client: &CmId| client.connect(&ConnParam::default()).expect("ask");
+    let answered = |client: &CmId| {
+        let event = ours.get_event_timeout(LONG).expect("read").expect("an answer");
+        assert_eq!((event.event_type(), event.token()), (answer, client.token()));
+        event.status()
+    };
+    let [first, second, third] = clients;
+    ask(first);
+    // There is room again when the request is read.
+    assert!(readable(theirs, PollTimeout::from(60_000_u16)));
+    let refused = [second, third].map(|client| {
+        ask(client);
+        answered(client)
+    });
+    drop(theirs.expect_event(EventType::ConnectRequest).expect("a request"));
+    answered(first);
+    assert!(theirs.get_event_timeout(Duration::ZERO).expect("read").is_none());
+    refused
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn requests_beyond_it_are_rejected_on_iwarp() {
+    let (ours, theirs) = (channel(), channel());
+    let listener = id(&theirs);
+    let address = listen(&listener, siw(0));
+    let clients = [(); 3].map(|()| Side::new(resolve(&ours, address), Shape::default()));
+    let clients = clients.each_ref().map(|side| &side.id);
+    let status = one_is_heard(clients, &ours, &theirs, EventType::Rejected);
+    assert_eq!(status, [-libc::ECONNRESET; 2]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn questions_beyond_it_where_to_send_are_rejected() {
+    let (ours, theirs) = (channel(), channel());
+    let datagrams = |channel| CmId::new(channel, PortSpace::Udp).expect("create an id");
+    let listener = datagrams(&theirs);
+    let address = listen(&listener, rxe(0));
+    let clients = [(); 3].map(|()| {
+        let client = datagrams(&ours);
+        client.resolve_addr(None, address, LONG).expect("resolve the address");
+        ours.expect_event(EventType::AddrResolved).expect("address resolved");
+        client.resolve_route(LONG).expect("resolve the route");
+        ours.expect_event(EventType::RouteResolved).expect("route resolved");
+        client
+    });
+    let rejected = i32::try_from(ib_cm_sidr_status::IB_SIDR_REJECT.0).expect("a small number");
+    let status = one_is_heard(clients.each_ref(), &ours, &theirs, EventType::Unreachable);
+    assert_eq!(status, [rejected; 2]);
 }
 
 #[test]
@@ -20,9 +93,7 @@ fn requests_beyond_it_come_again_and_none_is_lost() {
     let (ours, theirs) = (channel(), channel());
     let before = ids();
     let listener = id(&theirs);
-    listener.bind(rxe(0)).expect("bind");
-    listener.listen(1).expect("listen");
-    let address = listener.local_addr().expect("query").expect("bound");
+    let address = listen(&listener, rxe(0));
     let again = asked_again();
     let clients = [(); CLIENTS].map(|()| ask(&ours, address, &ConnParam::default()));
     let mut requests = Vec::new();

@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rdmacm::ErrorKind;
-use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::link;
-use rdmacm::verbs::{QpState, SendFlags, SendOperation, WcStatus};
+use rdmacm::verbs::{Completion, QpState, SendFlags, SendOperation, WcStatus};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Side, channel, id, resolve};
+use crate::bed::{LONG, Side, channel, id, resolve};
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_usable};
 
@@ -196,16 +196,30 @@ fn is_not_resolved() {
     id.destroy().expect("destroy");
 }
 
-/// Calls whose time is limited, where nobody answers.
-fn ends_in_time(talk: Talk) {
+/// Calls whose time is limited, where nobody answers: on a connection, and on an id that is ready to connect.
+fn ends_in_time(talk: Talk, asker: CmId) {
     const SHORT: Duration = Duration::from_millis(100);
+    let is_over = |result: rdmacm::Result<()>| {
+        let error = result.expect_err("nobody answers");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
+    };
     let Talk { side, channel, .. } = talk;
     assert!(channel.get_event_timeout(SHORT).expect("wait").is_none());
+    let mut none = [Completion::default()];
+    assert_eq!(side.io.cq().wait_timeout(&mut none, SHORT).expect("wait"), 0);
     side.id.migrate_to_sync().expect("migrate");
-    side.id.set_timeout(Some(SHORT));
-    let error = side.id.disconnect().expect_err("nobody answers");
-    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
-    side.id.destroy().expect("destroy");
+    let finder = CmId::new_sync(PortSpace::Tcp).expect("create an id");
+    let asker = Side::new(asker, Shape::default());
+    for id in [&side.id, &asker.id, &finder] {
+        id.set_timeout(Some(SHORT));
+    }
+    is_over(side.id.disconnect());
+    is_over(asker.id.connect(&ConnParam::default()));
+    // The kernel is given more time.
+    is_over(finder.resolve_addr(None, socket("10.9.0.78", SERVER_PORT), LONG));
+    for id in [side.id, asker.id, finder] {
+        id.destroy().expect("destroy");
+    }
 }
 
 #[test]
@@ -217,13 +231,14 @@ fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
     busy.goes_on(2);
     let limited = Talk::begin();
     let asks = channel();
-    let asker = resolve(&asks, socket(WIRE[1], SERVER_PORT));
+    let [asker, synchronous] = [(); 2].map(|()| resolve(&asks, socket(WIRE[1], SERVER_PORT)));
+    synchronous.migrate_to_sync().expect("migrate");
     far.cut();
     thread::scope(|scope| {
         // Each takes its time, so all of them take it together.
         scope.spawn(|| is_unreachable(asker, &asks));
         scope.spawn(is_not_resolved);
-        scope.spawn(|| ends_in_time(limited));
+        scope.spawn(|| ends_in_time(limited, synchronous));
         scope.spawn(|| {
             fails(&busy);
             busy.ends_alone();

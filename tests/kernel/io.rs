@@ -235,6 +235,13 @@ pub(crate) fn push_inline(
     unsafe { queue.push(&request) }
 }
 
+/// Posts a request that has no payload to a queue pair without [`Io`].
+pub(crate) fn post_nothing(qp: &QueuePair, wr_id: u64, operation: SendOperation<'_>) -> Result<()> {
+    let (payload, flags) = (Payload::Gather(&[]), SendFlags::SIGNALED);
+    // SAFETY: a payload has the request none, and a region it binds a window to owns its memory.
+    unsafe { qp.post_send(&SendRequest { wr_id, operation, payload, flags }) }
+}
+
 /// Posts a receive without memory.
 pub(crate) fn receive_nothing(qp: &QueuePair, wr_id: u64) -> Result<()> {
     // SAFETY: the request names no memory.

@@ -51,5 +51,6 @@ mod thread;
 mod transfer;
 mod unreliable;
 mod window;
+mod window_keeps;
 mod wire;
 mod xrc;

@@ -4,19 +4,20 @@ use std::ops::Range;
 
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, MemoryWindow, MemoryWindowType, SendFlags, SendOperation, WcOpcode, WcStatus,
+    AccessFlags, MemoryRegion, MemoryWindow, MemoryWindowType, SendFlags, SendOperation, WcOpcode,
+    WcStatus,
 };
 
-use crate::bed::{Connection, Side, assert_invalid, objects, promised, rxe};
+use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
 use crate::fault::failed;
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
-const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+pub(crate) const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
 const READ: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
 
 /// A connection over memory that peers reach through windows only.
-fn connection() -> Connection {
+pub(crate) fn connection() -> Connection {
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
     let param = ConnParam { retry_count: 1, ..ConnParam::default() };
     let mut connection = Connection::to(rxe(0), Shape { access, ..Shape::default() }, &param);
@@ -25,15 +26,36 @@ fn connection() -> Connection {
     connection
 }
 
-fn window(side: &Side, mw_type: MemoryWindowType) -> MemoryWindow {
+pub(crate) fn window(side: &Side, mw_type: MemoryWindowType) -> MemoryWindow {
     MemoryWindow::new(side.io.qp().pd(), mw_type).expect("memory window")
 }
 
+/// What binds `window` to a part of a region.
+pub(crate) fn binding<'a>(
+    window: &'a MemoryWindow,
+    region: &'a MemoryRegion,
+    part: Range<usize>,
+    access: AccessFlags,
+) -> SendOperation<'a> {
+    let (offset, length) = (part.start, part.len());
+    SendOperation::BindWindow { window, region, offset, length, access }
+}
+
 /// Binds `window` to a part of the memory, and waits until it is.
-fn bind(side: &Side, window: &MemoryWindow, part: Range<usize>, access: AccessFlags) {
+pub(crate) fn bind(side: &Side, window: &MemoryWindow, part: Range<usize>, access: AccessFlags) {
+    bind_to(side, window, side.io.memory(), part, access);
+}
+
+/// The same of another region.
+pub(crate) fn bind_to(
+    side: &Side,
+    window: &MemoryWindow,
+    region: &MemoryRegion,
+    part: Range<usize>,
+    access: AccessFlags,
+) {
     let before = window.rkey();
-    let part = side.io.memory().sge(part).expect("within the memory");
-    side.io.post_bare(90, SendOperation::BindWindow { window, part, access }).expect("post a bind");
+    side.io.post_bare(90, binding(window, region, part, access)).expect("post a bind");
     assert_eq!(side.io.done(90).opcode(), WcOpcode::IB_UVERBS_WC_BIND_MW);
     assert_ne!(window.rkey(), before, "the key is a new one");
     assert_eq!(window.rkey() >> 8, before >> 8);
@@ -44,11 +66,17 @@ fn write_at(side: &Side, offset: u64, rkey: u32) -> SendOperation<'static> {
     SendOperation::Write { remote_addr: side.io.memory().addr() + offset, rkey }
 }
 
-/// That the peer writes through a window, and nowhere else.
+/// That the peer writes to an address through a window.
+pub(crate) fn written_to(connection: &Connection, remote_addr: u64, rkey: u32) {
+    let write = SendOperation::Write { remote_addr, rkey };
+    connection.client.io.post(1, write, 0..8, SIGNALED).expect("post");
+    connection.client.io.done(1);
+}
+
+/// The same within the memory, where the bytes then are.
 fn written(connection: &Connection, offset: usize, rkey: u32) {
-    let Connection { client, server, .. } = connection;
-    client.io.post(1, write_at(server, offset as u64, rkey), 0..8, SIGNALED).expect("post");
-    client.io.done(1);
+    let server = &connection.server;
+    written_to(connection, server.io.memory().addr() + offset as u64, rkey);
     assert_eq!(server.io.bytes(offset..offset + 8), [0xaa; 8]);
 }
 
@@ -140,8 +168,7 @@ fn a_window_of_type_2_is_taken_back_here() {
     assert_eq!(server.io.done(3).opcode(), WcOpcode::IB_UVERBS_WC_LOCAL_INV);
     bind(server, &window, 512..640, WRITE);
     written(&connection, 512, window.rkey());
-    let part = server.io.memory().sge(0..0).expect("within the memory");
-    let nothing = SendOperation::BindWindow { window: &window, part, access: WRITE };
+    let nothing = binding(&window, server.io.memory(), 0..0, WRITE);
     assert_invalid(&server.io.post_bare(4, nothing).expect_err("nothing"), &["type 2"]);
     refused(connection, 64, first);
 }
@@ -177,30 +204,11 @@ fn not_bound() -> WcStatus {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_keeps_the_queue_pair_that_has_bound_it() {
-    let connection = connection();
-    let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
-    bind(&connection.server, &window, 64..128, WRITE);
-    let count = || objects().count("qp").expect("queue pairs are counted");
-    let before = count();
-    let qp = connection.server.io.qp().clone();
-    connection.close();
-    // The client's has gone.
-    assert_eq!(count(), before - 1);
-    let qp = qp.destroy().expect_err("the window has it").into_parts().0;
-    window.destroy().expect("destroy");
-    qp.destroy().expect("destroy");
-    assert_eq!(count(), before - 2);
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
 fn binds_that_cannot_be_fail_here() {
     // A region without the right to it.
     let closed = Connection::new(Shape::default());
     let window_1 = window(&closed.server, MemoryWindowType::IB_MW_TYPE_1);
-    let part = closed.server.io.memory().sge(0..64).expect("within the memory");
-    let operation = SendOperation::BindWindow { window: &window_1, part, access: WRITE };
+    let operation = binding(&window_1, closed.server.io.memory(), 0..64, WRITE);
     closed.server.io.post_bare(1, operation).expect("post a bind");
     failed(&closed.server, 1, not_bound());
     closed.close();
@@ -208,17 +216,27 @@ fn binds_that_cannot_be_fail_here() {
     let twice = connection();
     let window_2 = window(&twice.server, MemoryWindowType::IB_MW_TYPE_2);
     bind(&twice.server, &window_2, 0..64, WRITE);
-    let part = twice.server.io.memory().sge(0..64).expect("within the memory");
-    let operation = SendOperation::BindWindow { window: &window_2, part, access: WRITE };
+    let operation = binding(&window_2, twice.server.io.memory(), 0..64, WRITE);
     twice.server.io.post_bare(2, operation).expect("post a bind");
     failed(&twice.server, 2, not_bound());
     twice.close();
     // A window of another protection domain.
     let foreign = connection();
     let window_3 = window(&foreign.client, MemoryWindowType::IB_MW_TYPE_1);
-    let part = foreign.server.io.memory().sge(0..64).expect("within the memory");
-    let operation = SendOperation::BindWindow { window: &window_3, part, access: WRITE };
+    let operation = binding(&window_3, foreign.server.io.memory(), 0..64, WRITE);
     let refused = foreign.server.io.post_bare(3, operation).expect_err("foreign");
-    assert_invalid(&refused, &["another protection domain"]);
+    assert_invalid(&refused, &["window", "another protection domain"]);
+    // A region of another one.
+    let window_4 = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_1);
+    let operation = binding(&window_4, foreign.client.io.memory(), 0..64, WRITE);
+    let refused = foreign.server.io.post_bare(4, operation).expect_err("foreign");
+    assert_invalid(&refused, &["region", "another protection domain"]);
+    // A part that the region does not have.
+    for (offset, length) in [(4096, 1), (0, 4097), (usize::MAX, 2)] {
+        let region = foreign.server.io.memory();
+        let window = &window_4;
+        let part = SendOperation::BindWindow { window, region, offset, length, access: WRITE };
+        assert_invalid(&foreign.server.io.post_bare(5, part).expect_err("outside"), &["within"]);
+    }
     foreign.close();
 }

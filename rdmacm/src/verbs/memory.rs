@@ -8,32 +8,35 @@
 //! all. Owned memory is unmapped only after the kernel has taken the registration back.
 #![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
 
-use std::mem::ManuallyDrop;
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, ib_mr_rereg_flags, ib_uverbs_dereg_mr, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
-    ib_uverbs_rereg_mr,
+    AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
 };
 
 use super::AccessFlags;
-use super::object::Object;
 use super::pd::ProtectionDomain;
 use super::post::Sge;
-use crate::error::{Error, ErrorKind, Result};
+use super::registration::Registration;
+use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::mapping::Mapping;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
 ///
 /// A region made with [`alloc`](Self::alloc) owns its memory; one made with
-/// [`register`](Self::register) lies over memory of the program's. Dropping it deregisters; where
-/// the kernel refuses that, memory that the region owns is leaked rather than given to somebody
-/// else while a device may write to it.
+/// [`register`](Self::register) lies over memory of the program's. Dropping it deregisters, with
+/// `IB_USER_VERBS_CMD_DEREG_MR`; where the kernel refuses that, memory that the region owns is leaked
+/// rather than given to somebody else while a device may write to it.
+///
+/// While a [window](super::MemoryWindow) is bound to the region, the kernel does not deregister it.
+/// Then it stays registered, with the memory that it owns, until the window is gone too or was bound
+/// to another region. [`destroy`](Self::destroy) tells.
 ///
 /// The device writes to the pages that were pinned, so a process that forks needs Linux 5.12 or
 /// later, which copies pinned pages for the child. On an older kernel parent and child share them
@@ -42,16 +45,16 @@ use crate::sys::mapping::Mapping;
 /// is registered, or have the child call `execve` at once and the parent wait for that without
 /// touching the memory (`vfork`, and most of what starts programs).
 #[doc(alias = "ibv_mr")]
-#[doc(alias = "rdma_dereg_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
-    object: Object<ib_uverbs_dereg_mr>,
+    registration: Arc<Registration>,
     pd: ProtectionDomain,
     lkey: u32,
     rkey: u32,
     start: NonNull<u8>,
     length: usize,
-    memory: ManuallyDrop<Option<Mapping>>,
+    /// The memory is the registration's, and lives as long as the region at least.
+    owned: bool,
 }
 
 // SAFETY: the region's memory belongs to no thread; access to it is by atomics.
@@ -87,8 +90,9 @@ impl MemoryRegion {
     /// # Safety
     ///
     /// - `start` is valid for reads, and where `access` lets anybody write for writes, of `length`
-    ///   bytes, until the region is dropped;
-    /// - while the region lives, what a device may write by `access` is not borrowed, and what it
+    ///   bytes, until the region is deregistered: when [`destroy`](Self::destroy) has succeeded, or
+    ///   when it was dropped and so were the windows that were ever bound to it;
+    /// - until then, what a device may write by `access` is not borrowed, and what it
     ///   may read is not mutably borrowed, by Rust references, save where the program knows that no
     ///   work request and no peer touches it.
     ///
@@ -145,7 +149,7 @@ impl MemoryRegion {
         let [start_address, bytes] = range(start, length);
         let request = ib_uverbs_rereg_mr {
             response: AlignedU64::default(),
-            mr_handle: self.object.handle(),
+            mr_handle: self.registration.handle(),
             flags,
             start: start_address,
             length: bytes,
@@ -165,14 +169,39 @@ impl MemoryRegion {
         })?;
         (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         if let Some(pd) = change.pd {
+            self.registration.moved(pd);
             self.pd = pd.clone();
         }
         if change.memory.is_some() {
-            (self.start, self.length) = (start, length);
-            // The kernel has let go of what was there before.
-            *self.memory = None;
+            (self.start, self.length, self.owned) = (start, length, false);
+            self.registration.unmap();
         }
         Ok(())
+    }
+
+    /// Deregisters the region. `IB_USER_VERBS_CMD_DEREG_MR`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL while a window is bound to it; [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`]. The region comes back with the error.
+    #[doc(alias = "rdma_dereg_mr")]
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        const OPERATION: &str = "destroy";
+        const WHAT: &str = "a memory region";
+        let context = self.pd.context();
+        // First: a lock that another thread held while the process forked stays locked in the child.
+        let destroyed = context.check_process(OPERATION, || WHAT.to_owned()).and_then(|()| {
+            let released = self.registration.release();
+            released.map_err(|refused| context.refused(OPERATION, WHAT, refused))
+        });
+        destroyed.map_err(|error| DestroyError::new(self, error))
+    }
+
+    /// What the windows that are bound to it hold.
+    pub(super) fn registration(&self) -> &Arc<Registration> {
+        &self.registration
     }
 
     fn new(
@@ -182,14 +211,15 @@ impl MemoryRegion {
         length: usize,
         memory: Option<Mapping>,
     ) -> Self {
+        let owned = memory.is_some();
         Self {
-            object: Object::new(pd.context(), registered.mr_handle),
+            registration: Arc::new(Registration::new(pd, registered.mr_handle, memory)),
             pd: pd.clone(),
             lkey: registered.lkey,
             rkey: registered.rkey,
             start,
             length,
-            memory: ManuallyDrop::new(memory),
+            owned,
         }
     }
 
@@ -312,12 +342,13 @@ impl MemoryRegion {
         length: usize,
     ) -> Result<(&[AtomicU8], &[AtomicUsize], &[AtomicU8])> {
         self.check(operation, offset, length)?;
-        let memory = self.memory.as_ref().ok_or_else(|| {
+        if !self.owned {
             let reason = "the memory is the program's own, to be accessed by its own means";
-            Error::invalid(operation, "a memory region", reason)
-        })?;
-        // SAFETY: `offset` is within the mapping, as was checked.
-        let start = unsafe { memory.start().add(offset) };
+            return Err(Error::invalid(operation, "a memory region", reason));
+        }
+        // SAFETY: `offset` is within the mapping, as was checked, which the registration has until
+        // the region is dropped.
+        let start = unsafe { self.start.add(offset) };
         // SAFETY: `length` bytes from `start` on are within the one mapping, as was checked, which
         // is readable, writable, initialised and shorter than `isize::MAX`, and stays so while
         // `self` is borrowed; bytes have no alignment; and as they are atomics, it does not matter
@@ -387,13 +418,16 @@ unsafe fn register(
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        let released = !self.object.belongs_here() || self.object.destroy().is_ok();
-        // SAFETY: the field is taken once, here, and the region is gone after it.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        match memory {
-            // The device may still write to it.
-            Some(memory) if !released => memory.leak(),
-            memory => drop(memory),
+        if self.pd.context().file().belongs_here() {
+            self.registration.abandon();
         }
     }
 }
+
+impl PartialEq for MemoryRegion {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.registration, &other.registration)
+    }
+}
+
+impl Eq for MemoryRegion {}

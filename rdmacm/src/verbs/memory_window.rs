@@ -1,7 +1,7 @@
 //! Memory windows.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{
     AlignedU64, ib_mw_type, ib_uverbs_alloc_mw, ib_uverbs_alloc_mw_resp, ib_uverbs_dealloc_mw,
@@ -9,9 +9,11 @@ use verbs_abi::{
 
 #[cfg(doc)]
 use super::SendOperation;
+use super::memory::MemoryRegion;
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::queue_pair::QueuePair;
+use super::registration::Registration;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
@@ -26,9 +28,15 @@ use crate::lock::unpoisoned;
 /// peer alone may use it, and is bound again only after it was invalidated, by a
 /// [`SendOperation::LocalInvalidate`] here or a [`SendOperation::SendWithInvalidate`] of the peer's.
 ///
-/// While a window is bound to a region, the kernel does not deregister that: drop the window first.
-/// One of type 2 holds the queue pair that it was last bound by, which the kernel could not destroy
-/// before the window.
+/// A window keeps what the kernel could not take back before it. A region that is dropped while the
+/// window is bound to it stays registered, and is deregistered with the window, or with a bind that
+/// is posted after it was bound to something else. One of type 2 holds the queue pairs that it was
+/// ever bound by, since a bind that fails leaves it with the one before.
+///
+/// A bind that fails also leaves the kernel with the key of before, which the window does not know
+/// any more: no further bind of it succeeds, and it is to be dropped. So is one of two that are
+/// posted to different queue pairs without waiting for the first, which may be carried out in the
+/// other order.
 #[doc(alias = "ibv_mw")]
 #[derive(Debug, Clone)]
 pub struct MemoryWindow {
@@ -42,9 +50,41 @@ struct Inner {
     mw_type: ib_mw_type,
     /// That of the bind which was posted last.
     rkey: AtomicU32,
-    // Behind the object: rxe waits a minute for the window when it destroys the queue pair, and gives
-    // up on it then.
-    binder: Mutex<Option<QueuePair>>,
+    // Behind the object: they go after it.
+    bound: Mutex<Bound>,
+}
+
+/// What a window may be bound to and by: of which bind it was the last that succeeded, the library
+/// is not told.
+#[derive(Debug, Default)]
+struct Bound {
+    regions: Vec<Arc<Registration>>,
+    // rxe waits a minute for the window when it destroys the queue pair, and gives up on it then.
+    qps: Vec<QueuePair>,
+}
+
+/// The right to bind a window: nobody else gives it another key meanwhile.
+pub(super) struct Binding<'a> {
+    window: &'a MemoryWindow,
+    region: &'a MemoryRegion,
+    bound: MutexGuard<'a, Bound>,
+}
+
+impl Binding<'_> {
+    /// The bind was posted to `qp`.
+    pub(super) fn posted(mut self, qp: &QueuePair) {
+        let Bound { regions, qps } = &mut *self.bound;
+        regions.retain(|region| !region.reap());
+        let registration = self.region.registration();
+        if !regions.iter().any(|region| Arc::ptr_eq(region, registration)) {
+            regions.push(registration.clone());
+        }
+        let is_known = |known: &QueuePair| Arc::ptr_eq(&known.inner, &qp.inner);
+        if self.window.mw_type() == ib_mw_type::IB_MW_TYPE_2 && !qps.iter().any(is_known) {
+            qps.push(qp.clone());
+        }
+        self.window.inner.rkey.store(self.window.next_rkey(), Ordering::Relaxed);
+    }
 }
 
 impl MemoryWindow {
@@ -69,7 +109,7 @@ impl MemoryWindow {
             pd: pd.clone(),
             mw_type,
             rkey: AtomicU32::new(rkey),
-            binder: Mutex::default(),
+            bound: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -96,12 +136,9 @@ impl MemoryWindow {
         rkey & !0xff | rkey.wrapping_add(1) & 0xff
     }
 
-    /// A bind was posted to `qp`.
-    pub(super) fn bound(&self, qp: &QueuePair) {
-        if self.inner.mw_type == ib_mw_type::IB_MW_TYPE_2 {
-            *unpoisoned(self.inner.binder.lock()) = Some(qp.clone());
-        }
-        self.inner.rkey.store(self.next_rkey(), Ordering::Relaxed);
+    /// Before a bind to `region` is stored.
+    pub(super) fn binding<'a>(&'a self, region: &'a MemoryRegion) -> Binding<'a> {
+        Binding { window: self, region, bound: unpoisoned(self.inner.bound.lock()) }
     }
 
     /// Destroys the window, and takes its key from the peers. `IB_USER_VERBS_CMD_DEALLOC_MW`.

@@ -2,7 +2,8 @@
 //! them.
 //!
 //! Objects are handles: a clone is the same kernel object, children hold their parents, and the
-//! kernel's object is destroyed when the last handle goes, so no order of drops is wrong.
+//! kernel's object is destroyed when the last handle goes, so no order of drops is wrong. A memory
+//! region that a window is bound to stays registered until the window lets go of it.
 //!
 //! # After a fork
 //!
@@ -37,6 +38,7 @@ mod object;
 mod pd;
 mod post;
 mod queue_pair;
+mod registration;
 mod reporter;
 mod srq;
 mod turn;

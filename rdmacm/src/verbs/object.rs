@@ -101,6 +101,10 @@ impl<D: Destroy> Object<D> {
         self.context.file().belongs_here()
     }
 
+    pub(super) fn is_destroyed(&self) -> bool {
+        self.destroyed
+    }
+
     /// Destroys the object. Where the kernel refuses, it lives on.
     pub(super) fn destroy(&mut self) -> Result<D::Response, Refused> {
         let response = self.context.file().command(D::of(self.handle))?;

@@ -17,7 +17,7 @@ use super::address_handle::Destination;
 use super::completion::CompletionQueue;
 use super::exclusive::{Held, HeldHere};
 use super::queue_pair::QueuePair;
-use super::{AccessFlags, MemoryWindow, QpState, QpType};
+use super::{AccessFlags, MemoryRegion, MemoryWindow, QpState, QpType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::{PostError, ReceiveRing, SendRing};
 
@@ -160,10 +160,12 @@ pub enum SendOperation<'a> {
     BindWindow {
         /// The window, of the protection domain of the queue pair.
         window: &'a MemoryWindow,
-        /// The part, of a region with the right `IB_UVERBS_ACCESS_MW_BIND`: see
-        /// [`MemoryRegion::sge`](super::MemoryRegion::sge). Without bytes a window of type 1 is bound
-        /// to nothing.
-        part: Sge,
+        /// The region, of that protection domain too, with the right `IB_UVERBS_ACCESS_MW_BIND`.
+        region: &'a MemoryRegion,
+        /// Where in the region the part begins, in bytes.
+        offset: usize,
+        /// How many bytes it has. Without any a window of type 1 is bound to nothing.
+        length: usize,
         /// What the peers may do: `IB_UVERBS_ACCESS_REMOTE_*`.
         access: AccessFlags,
     },
@@ -252,12 +254,15 @@ impl SendRequest<'_> {
             SendOperation::AtomicWrite { .. }
             | SendOperation::Flush { .. }
             | SendOperation::LocalInvalidate { .. } => self.payload.check_empty(),
-            SendOperation::BindWindow { window, part, .. } => match window.mw_type() {
-                ib_mw_type::IB_MW_TYPE_2 if part.length == 0 => {
-                    Err("a window of type 2 is bound to something, and invalidated")
+            SendOperation::BindWindow { window, region, offset, length, .. } => {
+                if length == 0 && window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
+                    return Err("a window of type 2 is bound to something, and invalidated");
                 }
-                _ => self.payload.check_empty(),
-            },
+                match offset.checked_add(length) {
+                    Some(end) if end <= region.len() => self.payload.check_empty(),
+                    _ => Err("the part is not within the memory region"),
+                }
+            }
         }
     }
 }
@@ -414,6 +419,9 @@ impl QueuePair {
             (_, SendOperation::BindWindow { window, .. }) if window.pd() != self.pd() => {
                 Err("the memory window is of another protection domain")
             }
+            (_, SendOperation::BindWindow { region, .. }) if region.pd() != self.pd() => {
+                Err("the memory region is of another protection domain")
+            }
             _ => Ok(()),
         }
     }
@@ -465,7 +473,8 @@ impl SendQueue<'_> {
     ///   device doing the same.
     ///
     /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
-    /// protect. What a [`SendOperation::BindWindow`] lets peers do is as if the region had been
+    /// protect. The region of a [`SendOperation::BindWindow`] stays registered until that has
+    /// completed; what the bind lets peers do is as if the region had been
     /// [registered](super::MemoryRegion::register) for it, until the window is bound anew,
     /// invalidated or destroyed.
     ///
@@ -480,6 +489,10 @@ impl SendQueue<'_> {
         let QueuePair { inner } = self.qp;
         self.qp.context().check_usable(POST_SEND, || self.qp.subject())?;
         let state = self.qp.state();
+        let binding = match request.operation {
+            SendOperation::BindWindow { window, region, .. } => Some(window.binding(region)),
+            _ => None,
+        };
         let stored = self
             .qp
             .check_operation(&request.operation)
@@ -491,8 +504,8 @@ impl SendQueue<'_> {
                 unsafe { self.ring.get().store(self.qp.doorbell(), state, request) }
             });
         stored.map_err(|error| self.qp.refused(POST_SEND, error))?;
-        if let SendOperation::BindWindow { window, .. } = request.operation {
-            window.bound(self.qp);
+        if let Some(binding) = binding {
+            binding.posted(self.qp);
         }
         Ok(())
     }

@@ -209,11 +209,12 @@ impl SendRing {
                 self.check_invalidation()?;
                 with(Opcode::IB_UVERBS_WR_LOCAL_INV, rkey.to_ne_bytes())
             }
-            SendOperation::BindWindow { window, part, access } => {
+            SendOperation::BindWindow { window, region, offset, length, access } => {
+                let number = |bytes| u64::try_from(bytes).expect("it has at most 64 bits");
                 let bind = rxe_send_wr_mw {
-                    addr: part.addr,
-                    length: u64::from(part.length).into(),
-                    mr_lkey: part.lkey,
+                    addr: (region.addr() + number(offset)).into(),
+                    length: number(length).into(),
+                    mr_lkey: region.lkey(),
                     mw_rkey: window.rkey(),
                     rkey: window.next_rkey(),
                     access,

@@ -186,6 +186,27 @@ fn atomics_that_cannot_be_are_refused_here() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
+fn flags_that_are_not_known_are_refused_here() {
+    for address in [rxe(0), siw(0)] {
+        let connection = Connection::to(address, Shape::default(), &ConnParam::default());
+        let client = &connection.client;
+        // The next bit is the kernel's for an inline payload, which the pieces would be taken for.
+        for bit in (0..32).map(|bit| 1 << bit).filter(|bit| !SendFlags::all().bits() & bit != 0) {
+            let flags = SendFlags::from_bits_retain(bit) | SIGNALED;
+            let refused = client.io.post(1, SendOperation::Send, 0..4096, flags);
+            assert_invalid(&refused.expect_err("an unknown flag"), &["flags"]);
+        }
+        assert!(client.io.polled().is_none());
+        connection.server.io.receive(2, 0..8).expect("post a receive");
+        client.io.post(3, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+        client.io.done(3);
+        connection.server.io.done(2);
+        connection.close();
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
 fn atomics_need_the_peers_leave() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;

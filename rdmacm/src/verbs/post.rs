@@ -223,9 +223,13 @@ bitflags! {
 }
 
 impl SendRequest<'_> {
-    /// That the payload is one for the operation, and what is to be aligned is so.
+    /// That the payload is one for the operation, what is to be aligned is so, and the flags are
+    /// those that are known: another bit would be the kernel's word for an inline payload.
     #[inline]
     fn check(&self) -> Result<(), &'static str> {
+        if !SendFlags::all().contains(self.flags) {
+            return Err("flags that are not known");
+        }
         let aligned = |address: u64| address % 8 == 0;
         match self.operation {
             SendOperation::Send

@@ -27,6 +27,14 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    /// Why the system call failed that has just returned `errno`: nothing was called since.
+    pub(super) fn just_now(errno: Errno) -> Self {
+        match errno {
+            Errno::UnknownErrno => Self::Unnamed(Errno::last_raw()),
+            errno => Self::Os(errno),
+        }
+    }
+
     /// The error of `operation` on `subject`.
     pub(crate) fn during(
         self,
@@ -81,8 +89,7 @@ pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Ref
         Err(Errno::EACCES) if !credentials_match(fd) => {
             Err(Refused::WrongProcess(WrongProcess::Credentials))
         }
-        Err(Errno::UnknownErrno) => Err(Refused::Unnamed(Errno::last_raw())),
-        Err(errno) => Err(Refused::Os(errno)),
+        Err(errno) => Err(Refused::just_now(errno)),
     }
 }
 
@@ -104,6 +111,16 @@ mod tests {
     fn what_is_joined_stands_in_a_row() {
         let joined = Joined([1_u8, 2], Joined((), 0x0605_0403_u32.to_le_bytes()));
         assert_eq!(joined.as_bytes(), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn an_errno_without_a_name_keeps_its_number() {
+        for (raw, refused) in [(524, Refused::Unnamed(524)), (22, Refused::Os(Errno::EINVAL))] {
+            Errno::set_raw(raw);
+            let errno = Errno::result(-1).expect_err("it failed");
+            let why = Refused::just_now(errno);
+            assert_eq!((why, why.during("post", "a queue pair").errno()), (refused, raw));
+        }
     }
 
     #[test]

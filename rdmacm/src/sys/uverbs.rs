@@ -250,11 +250,11 @@ impl UverbsFile {
             {
                 let parts = (&command[core.clone()], &command[core.end..]);
                 // SAFETY: the contract is the same.
-                unsafe { self.invoke_write(word, parts, address, lengths) }.map_err(|errno| {
-                    match errno {
+                unsafe { self.invoke_write(word, parts, address, lengths) }.map_err(|by_ioctl| {
+                    match by_ioctl {
                         // A kernel before 5.0, which has no other way in.
-                        Errno::ENOTTY | Errno::EPROTONOSUPPORT => refused,
-                        errno => Refused::Os(errno),
+                        Refused::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
+                        by_ioctl => by_ioctl,
                     }
                 })
             }
@@ -277,7 +277,7 @@ impl UverbsFile {
         parts: (&[u8], &[u8]),
         address: u64,
         lengths: [usize; 2],
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Refused> {
         let mut call = InvokeWrite::new(self.driver);
         call.input(UVERBS_ATTR_WRITE_CMD, u64::from(command).as_bytes());
         call.input(UVERBS_ATTR_CORE_IN, parts.0);
@@ -291,7 +291,7 @@ impl UverbsFile {
         // `call` keeps; inputs are slices that outlive the call, and the caller answers for
         // the outputs and for what the parts hold.
         let done = unsafe { libc::ioctl(fd, libc::Ioctl::from(RDMA_VERBS_IOCTL), &mut call) };
-        Errno::result(done).map(drop)
+        Errno::result(done).map(drop).map_err(Refused::just_now)
     }
 
     /// Makes the file a verbs context; the descriptor of its asynchronous events, and how many

@@ -49,8 +49,8 @@ pub enum ErrorKind {
         /// What was wrong.
         reason: Cow<'static, str>,
     },
-    /// The driver refused the first of the last `unposted` requests that were pushed, and none of those is posted; the ones
-    /// before them are. Of drivers that keep their queues in the kernel.
+    /// The first of the last `unposted` requests that were pushed was refused, and none of those is
+    /// posted; the ones before them are. Of drivers that keep their queues in the kernel.
     #[doc(alias = "bad_wr")]
     #[error("{}; the last {unposted} of the requests are not posted", ErrnoText(*.errno))]
     Unposted {

@@ -262,6 +262,25 @@ fn a_shared_receive_queue_is_posted_to_by_command() {
     assert_eq!(shared.query().expect("query").max_wr, 64);
 }
 
+/// Also with an errno that only the kernel has a name for, ENOTSUPP, and with that of a device that is gone.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_refused_is_not_posted_whatever_the_errno() {
+    for (refusal, errno) in [(c"refusal=524", 524), (c"refusal=5", libc::EIO)] {
+        let kt = Kt::load_with(refusal);
+        let context = kt.context();
+        let [from, to] = Node::pair(&context, 16);
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let attributes = SharedReceiveQueueAttributes::default();
+        let shared = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+        for _ in 0..2 {
+            assert_unposted(&from.send(0..3).expect_err("refused"), errno, 3);
+            assert_unposted(&to.receive(0..2).expect_err("refused"), errno, 2);
+            assert_unposted(&receive_shared(&shared, 0).expect_err("refused"), errno, 1);
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn who_waits_is_woken() {

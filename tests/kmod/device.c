@@ -26,6 +26,10 @@
 static bool kt_rings;
 module_param_named(rings, kt_rings, bool, 0400);
 
+/* The errno that every post is refused with. */
+int kt_refusal;
+module_param_named(refusal, kt_refusal, int, 0400);
+
 struct kt_device {
 	struct ib_device ib;
 };

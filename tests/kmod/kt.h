@@ -100,6 +100,7 @@ static inline u32 kt_rounded(u32 wanted)
 int kt_number(struct kt_numbered *id, enum kt_kind kind);
 struct kt_qp *kt_qp_of(u32 number);
 struct kt_srq *kt_srq_of(u32 number);
+extern int kt_refusal;
 
 /* debugfs.c */
 void kt_debugfs_add(void);
@@ -113,6 +114,7 @@ int kt_queue_init(struct kt_queue *queue, u32 size);
 void kt_push(struct kt_queue *queue, const struct kt_wr *wr);
 struct kt_wr kt_pop(struct kt_queue *queue);
 int kt_length(const struct ib_sge *list, int count, int most, u32 *length);
+int kt_room(const struct kt_queue *queue);
 int kt_post_receives(struct kt_queue *queue, u32 max_sge, const struct ib_recv_wr *list,
 		     const struct ib_recv_wr **bad);
 bool kt_consumes(enum ib_wr_opcode opcode);

@@ -200,6 +200,14 @@ void kt_progress_all(void)
 	}
 }
 
+/* Whether a queue takes another request: 0, or why not. */
+int kt_room(const struct kt_queue *queue)
+{
+	if (kt_refusal)
+		return -kt_refusal;
+	return queue->used == queue->size ? -ENOMEM : 0;
+}
+
 int kt_post_receives(struct kt_queue *queue, u32 max_sge, const struct ib_recv_wr *list,
 			    const struct ib_recv_wr **bad)
 {
@@ -209,8 +217,8 @@ int kt_post_receives(struct kt_queue *queue, u32 max_sge, const struct ib_recv_w
 		struct kt_wr wr = { .wr_id = list->wr_id };
 
 		err = kt_length(list->sg_list, list->num_sge, max_sge, &wr.length);
-		if (!err && queue->used == queue->size)
-			err = -ENOMEM;
+		if (!err)
+			err = kt_room(queue);
 		if (err) {
 			*bad = list;
 			break;

@@ -191,8 +191,8 @@ static int kt_post_send(struct ib_qp *ibqp, const struct ib_send_wr *list,
 	spin_lock(&kt_lock);
 	for (; list; list = list->next) {
 		err = kt_read_send(qp, list, &wr);
-		if (!err && qp->sends.used == qp->sends.size)
-			err = -ENOMEM;
+		if (!err)
+			err = kt_room(&qp->sends);
 		if (err) {
 			*bad = list;
 			break;

@@ -12,7 +12,6 @@
 //! See [`provider`](super). Unsafe are only the posts, which give memory to the device.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
-use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, Command, ib_send_flags, ib_uverbs_create_ah, ib_uverbs_create_ah_resp,
     ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp,
@@ -27,7 +26,6 @@ use zerocopy::{Immutable, IntoBytes};
 use super::request::{count, inline, total};
 use super::{PollError, PostError, kernel};
 use crate::error::Result;
-use crate::sys::command::Refused;
 use crate::sys::uverbs::{MOST_POSTED, Polled};
 use crate::verbs::{
     Completion, Context, Payload, QpState, QpType, ReceiveRequest, SendOperation, SendRequest, Sge,
@@ -191,11 +189,9 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         self.requests.clear();
         self.counts.clear();
         self.pieces.clear();
-        outcome.map_err(|(refused, unposted)| match refused {
-            Refused::Os(errno) if errno != Errno::EIO => {
-                PostError::Unposted { errno: errno as i32, unposted }
-            }
-            refused => PostError::Refused(refused),
+        outcome.map_err(|(refused, unposted)| {
+            let errno = context.refused("post to", "a queue", refused).errno();
+            PostError::Unposted { errno, unposted }
         })
     }
 

@@ -65,8 +65,7 @@ pub(crate) enum PostError {
     Malformed(&'static str),
     /// The doorbell was refused: the request stands in the ring, and the device may come to it later.
     Refused(Refused),
-    /// Of what was stored the last so many requests are not posted: the driver refused the first of
-    /// those.
+    /// Of what was stored the last so many requests are not posted: the first of those was refused.
     Unposted { errno: i32, unposted: usize },
 }
 

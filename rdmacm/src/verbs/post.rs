@@ -521,8 +521,8 @@ impl SendQueue<'_> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel and refuses one of the
-    /// requests: with ENOMEM for a full queue.
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
+    /// command fails: with ENOMEM for a full queue, with EIO where the device is gone.
     /// [`ErrorKind::WrongProcess`] after a fork. On siw [`ErrorKind::Invalid`] for a read on a
     /// connection that was made without, which only the doorbell tells: it and those pushed behind
     /// it, of which the error says the number, are not posted. Any other error is that of the
@@ -635,8 +635,8 @@ impl ReceiveQueue<'_> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel and refuses one of the
-    /// requests: with ENOMEM for a full queue.
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
+    /// command fails: with ENOMEM for a full queue, with EIO where the device is gone.
     /// [`ErrorKind::WrongProcess`] after a fork. Any other error is that of telling rxe
     /// ([`ErrorKind::DeviceGone`]): the requests stand in the queue, so that the obligations of
     /// [`push`](Self::push) hold.

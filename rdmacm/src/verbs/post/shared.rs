@@ -85,8 +85,8 @@ impl SharedReceives<'_> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel and refuses one of the
-    /// requests: with ENOMEM for a full queue. [`ErrorKind::DeviceGone`];
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
+    /// command fails: with ENOMEM for a full queue, with EIO where the device is gone. [`ErrorKind::DeviceGone`];
     /// [`ErrorKind::WrongProcess`] after a fork.
     #[inline]
     pub fn ring(&mut self) -> Result<()> {

@@ -58,6 +58,12 @@ fn a_region_that_allows_more_and_less() {
     let error = change(&mut region, Reregistration { access, ..Reregistration::default() })
         .expect_err("writing by peers needs writing here");
     assert_eq!(error.errno(), libc::EINVAL);
+    let mut pinned_to_read =
+        MemoryRegion::alloc(region.pd(), 64, AccessFlags::empty()).expect("memory region");
+    let access = Some(LOCAL);
+    let error = change(&mut pinned_to_read, Reregistration { access, ..Reregistration::default() })
+        .expect_err("the pages may be for reading only");
+    assert_eq!(error.errno(), libc::EACCES, "{error}");
     let error = change(&mut region, Reregistration::default()).expect_err("nothing to change");
     assert_eq!(error.errno(), libc::EINVAL);
     let access = Some(LOCAL);

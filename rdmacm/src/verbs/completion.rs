@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_resize_cq, ib_uverbs_wc,
     ib_wc_flags,
@@ -27,7 +26,6 @@ use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing, PollError};
 use crate::registry::Token;
-use crate::sys::command::Refused;
 
 const POLL: &str = "poll";
 const POLLED_HERE: &str = "it has the queue's poller; drop that first";
@@ -337,12 +335,10 @@ impl CompletionQueue {
                 self.inner.capacity.store(resized, Ordering::Relaxed);
                 Ok(())
             }
-            Err(Refused::Os(Errno::EOPNOTSUPP)) => {
-                let what = format!("resizing by the driver of {}", self.context().device().name());
-                let kind = ErrorKind::Unsupported(what.into());
-                Err(Error::new(RESIZE, self.inner.subject(), kind))
+            Err(refused) => {
+                let (context, name) = (self.context(), self.inner.name());
+                Err(context.refused_or_unsupported(RESIZE, &name, "resizing", refused))
             }
-            Err(refused) => Err(self.context().refused(RESIZE, &self.inner.name(), refused)),
         }
     }
 

@@ -357,6 +357,24 @@ impl Context {
             refused => refused.during(operation, subject),
         }
     }
+
+    /// The same of something that not every driver does, which `does` says.
+    pub(super) fn refused_or_unsupported(
+        &self,
+        operation: &'static str,
+        what: &str,
+        does: &str,
+        refused: Refused,
+    ) -> Error {
+        match refused {
+            Refused::Os(Errno::EOPNOTSUPP) => {
+                let name = self.inner.device.name();
+                let kind = ErrorKind::Unsupported(format!("{does} by the driver of {name}").into());
+                Error::new(operation, format!("{what} on {name}"), kind)
+            }
+            refused => self.refused(operation, what, refused),
+        }
+    }
 }
 
 impl PartialEq for Context {

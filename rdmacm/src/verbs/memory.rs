@@ -14,7 +14,6 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
 };
@@ -23,8 +22,9 @@ use super::AccessFlags;
 use super::pd::ProtectionDomain;
 use super::post::Sge;
 use super::registration::Registration;
-use crate::error::{DestroyError, Error, ErrorKind, Result};
-use crate::sys::command::Refused;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{DestroyError, Error, Result};
 use crate::sys::mapping::Mapping;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
@@ -127,11 +127,12 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// EINVAL where nothing is to change, and for rights that go with each other only;
-    /// [`ErrorKind::Unsupported`] where the driver or its version in the kernel cannot change that
+    /// EINVAL where nothing is to change, and for rights that go with each other only; EACCES for
+    /// rights to write where the region had none, whose pages may be for reading only: register that
+    /// anew; [`ErrorKind::Unsupported`] where the driver or its version in the kernel cannot change that
     /// (siw can change nothing); [`ErrorKind::Invalid`] for a protection domain of another device.
-    /// Others are those of [`register`](Self::register). After any of them but the first two the
-    /// region may be of no use any more, and is to be dropped.
+    /// Others are those of [`register`](Self::register); after one of those the region may be of no use
+    /// any more, and is to be dropped.
     #[doc(alias = "ibv_rereg_mr")]
     pub unsafe fn reregister(&mut self, change: &Reregistration<'_>) -> Result<()> {
         const OPERATION: &str = "re-register";
@@ -160,12 +161,8 @@ impl MemoryRegion {
         context.check_usable(OPERATION, || WHAT.to_owned())?;
         // SAFETY: the caller answers for the memory, which a region that owns its own has to itself.
         let changed = unsafe { context.file().reregister_memory(request) };
-        let keys = changed.map_err(|refused| match refused {
-            Refused::Os(Errno::EOPNOTSUPP) => {
-                let what = format!("this change by the driver of {}", context.device().name());
-                Error::new(OPERATION, WHAT, ErrorKind::Unsupported(what.into()))
-            }
-            refused => context.refused(OPERATION, WHAT, refused),
+        let keys = changed.map_err(|refused| {
+            context.refused_or_unsupported(OPERATION, WHAT, "this change", refused)
         })?;
         (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         if let Some(pd) = change.pd {

@@ -198,9 +198,10 @@ impl SharedReceiveQueue {
     /// # Errors
     ///
     /// EINVAL for a size above the device's, below the limit or below the number of requests that
-    /// are posted; EOPNOTSUPP where the driver cannot (siw); ENOMEM; [`ErrorKind::WouldDeadlock`]
-    /// where this thread has the [`receive_queue`](Self::receive_queue);
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
+    /// are posted; ENOMEM; [`ErrorKind::Unsupported`] where the driver cannot (siw);
+    /// [`ErrorKind::WouldDeadlock`] where this thread has the
+    /// [`receive_queue`](Self::receive_queue); [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
     /// mapped, the error says so, and every later post is [`ErrorKind::Invalid`].
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_MAX_WR")]
@@ -214,7 +215,9 @@ impl SharedReceiveQueue {
             ..self.modification()
         };
         let resized = self.hold(OPERATION)?.get().resize(context.file(), request);
-        resized.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
+        resized.map_err(|refused| {
+            context.refused_or_unsupported(OPERATION, &self.subject(), "resizing", refused)
+        })
     }
 
     fn modification(&self) -> ib_uverbs_modify_srq {

@@ -101,8 +101,9 @@ impl CmId {
         if self.inner.process.is_current() { self.inner.state().qp.clone() } else { None }
     }
 
-    /// Lets go of the id's queue pair, which is destroyed unless the program holds it too. It is
-    /// detached from the multicast groups of the id; the id is in them still.
+    /// Lets go of the id's queue pair, which is destroyed unless the program, or a memory window of
+    /// type 2 that was bound by it, holds it too: then it stays, in the state that it is in, until the
+    /// last of those goes. It is detached from the multicast groups of the id; the id is in them still.
     #[doc(alias = "rdma_destroy_qp")]
     pub fn destroy_qp(&self) {
         self.inner.let_go_of_qp();

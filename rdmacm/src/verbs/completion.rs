@@ -528,7 +528,8 @@ impl CompletionQueue {
 /// with one lock.
 ///
 /// Of [`CompletionQueue::poller`]. Threads that poll or wait on the same queue meanwhile wait for it,
-/// and have their turn whenever this one polls. It cannot leave the thread that took it.
+/// and have their turn whenever this one polls. It cannot leave the thread that took it. In what order
+/// a thread takes it and queues to post to is to be the same in [all threads](super::SendQueue).
 #[derive(Debug)]
 pub struct Poller<'a> {
     inner: &'a Inner,

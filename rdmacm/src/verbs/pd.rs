@@ -57,9 +57,11 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it or objects made in it live;
-    /// [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess). The protection domain comes
-    /// back with the error.
+    /// EBUSY while clones of it or objects made in it live, among them a region that was dropped but
+    /// that a [memory window](super::MemoryWindow) needs; on siw also while a completion queue has, of
+    /// a queue pair of this domain, requests that the library has flushed, and until it was polled
+    /// after them. [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess). The protection domain
+    /// comes back with the error.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();

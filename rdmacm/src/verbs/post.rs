@@ -289,6 +289,14 @@ impl Payload<'_> {
 /// their turn whenever this one rings. Nothing else waits: the state of the queue pair can be
 /// changed and its completions polled. It cannot leave the thread that took it.
 ///
+/// # Several at a time
+///
+/// A thread may have several of these: send and receive queues, those of other queue pairs,
+/// [`Poller`](super::Poller)s. Posting and polling take one too, for as long as they last. As with
+/// locks, all threads are to take those that they have together in one order: where one posts while it
+/// has the poller, and another polls while it has the send queue, both may wait for ever. Only waiting
+/// for what the same thread has is told, as [`ErrorKind::WouldDeadlock`].
+///
 /// Dropping it rings for what was pushed, where an error would be lost.
 #[derive(Debug)]
 pub struct SendQueue<'a> {

@@ -408,8 +408,9 @@ impl QueuePair {
     /// # Errors
     ///
     /// EBUSY while clones of it live: the id that it belongs to holds one
-    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)), or while it is attached to a multicast
-    /// group; [`ErrorKind::WouldDeadlock`] where an event that this thread received is still out;
+    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)), and so does each
+    /// [memory window](super::MemoryWindow) of type 2 that a bind was posted for here; or while it is
+    /// attached to a multicast group; [`ErrorKind::WouldDeadlock`] where an event that this thread received is still out;
     /// [`ErrorKind::WrongProcess`]. The queue pair comes back with the error.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {

@@ -1,7 +1,5 @@
 //! Completion queues and completions.
 
-use std::collections::VecDeque;
-use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -12,6 +10,7 @@ use verbs_abi::{
 };
 use zerocopy::FromZeros;
 
+use super::additions::Additions;
 use super::bell::Bell;
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
@@ -150,56 +149,6 @@ impl Completion {
 #[derive(Debug, Clone)]
 pub struct CompletionQueue {
     inner: Arc<Inner>,
-}
-
-/// What the library adds to a queue, apart from the ring: who has that may be waiting for it.
-#[derive(Debug, Default)]
-struct Additions {
-    /// Completions of requests that the driver does not complete any more: they come after those
-    /// that it did complete.
-    flushed: VecDeque<Completion>,
-    /// What was rung for those, and has its completion in the ring still.
-    bells: Vec<Bell>,
-    /// Those whose completions have yet to come.
-    markers: Vec<Marker>,
-}
-
-impl Additions {
-    fn is_empty(&self) -> bool {
-        self.flushed.is_empty() && self.bells.is_empty() && self.markers.is_empty()
-    }
-
-    /// Takes what is nobody's out of the first `count` of `into`, and fills up behind; how many there
-    /// are then.
-    fn merge(&mut self, into: &mut [Completion], mut count: usize) -> usize {
-        loop {
-            for place in (0..count).rev() {
-                if self.is_nobodys(&into[place]) {
-                    into[place..count].rotate_left(1);
-                    count -= 1;
-                }
-            }
-            let rest = into[count..].iter_mut().zip(iter::from_fn(|| self.flushed.pop_front()));
-            let more = rest.map(|(place, flushed)| *place = flushed).count();
-            if more == 0 {
-                return count;
-            }
-            count += more;
-        }
-    }
-
-    /// Whether `completion` is that of a bell or a marker, which has served then.
-    fn is_nobodys(&mut self, completion: &Completion) -> bool {
-        if let Some(bell) = self.bells.iter().position(|bell| bell.made(completion)) {
-            self.bells.swap_remove(bell);
-            return true;
-        }
-        if let Some(marker) = self.markers.iter().position(|marker| marker.made(completion)) {
-            self.markers.swap_remove(marker);
-            return true;
-        }
-        false
-    }
 }
 
 #[derive(Debug)]
@@ -566,14 +515,7 @@ impl Poller<'_> {
         count: usize,
     ) -> Result<usize, PollError> {
         let mut additions = self.inner.additions();
-        // What the driver completed before it was added to may have come after the ring was read.
-        let count = match self.ring.get().poll(&mut into[count..]) {
-            Ok(more) => count + more,
-            // What was taken before is the caller's; the next poll fails again.
-            Err(_) if count > 0 => count,
-            Err(broken) => return Err(broken),
-        };
-        let count = additions.merge(into, count);
+        let count = additions.merge(into, count, |rest| self.ring.get().poll(rest))?;
         self.inner.has_additions.store(!additions.is_empty(), Ordering::Relaxed);
         Ok(count)
     }

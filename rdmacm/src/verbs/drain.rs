@@ -27,6 +27,17 @@ pub(super) struct Marker {
 }
 
 impl Marker {
+    /// One for a queue of queue pair `number`.
+    pub(super) fn new(number: u32) -> Self {
+        let wr_id = NEXT_WR_ID.fetch_add(1, Ordering::Relaxed);
+        Self { number, wr_id, reached: Arc::default() }
+    }
+
+    /// The identifier that its request is to have.
+    pub(super) fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
     /// Whether `completion` is this marker's; it is told of that.
     pub(super) fn made(&self, completion: &Completion) -> bool {
         let made = completion.wr_id() == self.wr_id
@@ -47,8 +58,7 @@ struct Draining {
 
 impl Draining {
     fn new(cq: &CompletionQueue, number: u32) -> Self {
-        let wr_id = NEXT_WR_ID.fetch_add(1, Ordering::Relaxed);
-        let marker = Marker { number, wr_id, reached: Arc::default() };
+        let marker = Marker::new(number);
         cq.expect_marker(marker.clone());
         Self { marker, posted: false }
     }
@@ -60,7 +70,7 @@ impl Draining {
     /// Posts the marker by `post`, unless it is posted; `post` fails while the queue is full.
     fn post(&mut self, post: impl FnOnce(u64) -> Result<bool>) -> Result<()> {
         if !self.posted {
-            self.posted = post(self.marker.wr_id)?;
+            self.posted = post(self.marker.wr_id())?;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@
 //! What the device does goes on for the parent. See [`MemoryRegion`] for memory that is registered
 //! while a process forks.
 
+mod additions;
 mod address_handle;
 mod async_event;
 mod attributes;

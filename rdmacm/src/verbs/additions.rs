@@ -1,0 +1,162 @@
+//! What the library adds to a completion queue, and what it hides.
+
+use std::collections::VecDeque;
+use std::iter;
+
+use super::Completion;
+use super::bell::Bell;
+use super::drain::Marker;
+
+/// What the library adds to a queue, apart from the ring: who has that may be waiting for it.
+#[derive(Debug, Default)]
+pub(super) struct Additions {
+    /// Completions of requests that the driver does not complete any more: they come after those
+    /// that it did complete.
+    pub(super) flushed: VecDeque<Completion>,
+    /// What was rung for those, and has its completion in the ring still.
+    pub(super) bells: Vec<Bell>,
+    /// Those whose completions have yet to come.
+    pub(super) markers: Vec<Marker>,
+}
+
+impl Additions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.flushed.is_empty() && self.bells.is_empty() && self.markers.is_empty()
+    }
+
+    /// Takes what is nobody's out of the first `count` of `into`, which were on the ring, and fills
+    /// up behind: from the ring by `poll` until that is empty, then from what is added. How many there
+    /// are then.
+    ///
+    /// The ring first: what the driver completed before something was added may have come to it after
+    /// it was read, or stand behind what is nobody's.
+    pub(super) fn merge<E>(
+        &mut self,
+        into: &mut [Completion],
+        count: usize,
+        mut poll: impl FnMut(&mut [Completion]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let mut count = self.hide(into, count);
+        while count < into.len() {
+            let rest = &mut into[count..];
+            match poll(rest) {
+                Ok(0) => {
+                    let flushed = iter::from_fn(|| self.flushed.pop_front());
+                    let more =
+                        rest.iter_mut().zip(flushed).map(|(place, flushed)| *place = flushed);
+                    match more.count() {
+                        0 => break,
+                        more => count += self.hide(rest, more),
+                    }
+                }
+                Ok(more) => count += self.hide(rest, more),
+                // What was taken before is the caller's; the next poll fails again.
+                Err(_) if count > 0 => break,
+                Err(broken) => return Err(broken),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Takes what is nobody's out of the first `count` of `into`; how many are left.
+    fn hide(&mut self, into: &mut [Completion], mut count: usize) -> usize {
+        for place in (0..count).rev() {
+            if self.is_nobodys(&into[place]) {
+                into[place..count].rotate_left(1);
+                count -= 1;
+            }
+        }
+        count
+    }
+
+    /// Whether `completion` is that of a bell or a marker, which has served then.
+    fn is_nobodys(&mut self, completion: &Completion) -> bool {
+        if let Some(bell) = self.bells.iter().position(|bell| bell.made(completion)) {
+            self.bells.swap_remove(bell);
+            return true;
+        }
+        if let Some(marker) = self.markers.iter().position(|marker| marker.made(completion)) {
+            self.markers.swap_remove(marker);
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::WcStatus;
+    use verbs_abi::ib_uverbs_wc;
+
+    const NUMBER: u32 = 17;
+
+    fn flushed(wr_id: u64) -> Completion {
+        let status = WcStatus::IB_WC_WR_FLUSH_ERR;
+        let wr_id = wr_id.into();
+        Completion(ib_uverbs_wc { wr_id, status, qp_num: NUMBER, ..ib_uverbs_wc::default() })
+    }
+
+    /// Polls places for `most` completions until nothing comes; `None` is a marker.
+    fn polled(most: usize, ring: &[Option<u64>], added: &[Option<u64>]) -> Vec<u64> {
+        let mut additions = Additions::default();
+        let mut completions = |wr_ids: &[Option<u64>]| -> VecDeque<_> {
+            let completion = |wr_id: &Option<u64>| {
+                flushed(wr_id.unwrap_or_else(|| {
+                    let marker = Marker::new(NUMBER);
+                    additions.markers.push(marker.clone());
+                    marker.wr_id()
+                }))
+            };
+            wr_ids.iter().map(completion).collect()
+        };
+        let mut ring = completions(ring);
+        additions.flushed = completions(added);
+        let mut poll = |into: &mut [Completion]| {
+            let taken = into.iter_mut().zip(iter::from_fn(|| ring.pop_front()));
+            Ok::<_, ()>(taken.map(|(place, completion)| *place = completion).count())
+        };
+        let mut all = Vec::new();
+        loop {
+            let mut into = vec![Completion::default(); most];
+            let count = poll(&mut into).expect("it is in order");
+            let count = additions.merge(&mut into, count, &mut poll).expect("it is in order");
+            if count == 0 {
+                assert!(additions.is_empty(), "nothing is left behind");
+                return all;
+            }
+            all.extend(into[..count].iter().map(Completion::wr_id));
+        }
+    }
+
+    #[test]
+    fn nothing_comes_only_where_nothing_is_left_and_what_is_added_comes_last() {
+        for most in 1..5 {
+            for ring in [
+                [None, None, Some(1), Some(2)],
+                [Some(1), None, None, Some(2)],
+                [None, Some(1), None, Some(2)],
+                [Some(1), Some(2), None, None],
+            ] {
+                let added = ring.map(|wr_id| wr_id.map(|wr_id| wr_id + 2));
+                let polled = |ring, added| polled(most, ring, added);
+                assert_eq!(polled(&ring, &added), [1, 2, 3, 4], "{most} of {ring:?}");
+                assert_eq!(polled(&ring, &[]), [1, 2], "{most} of {ring:?}");
+                assert_eq!(polled(&[], &ring), [1, 2], "{most} of {ring:?}");
+            }
+            assert_eq!(polled(most, &[None; 3], &[None; 3]), [0; 0]);
+            assert_eq!(polled(most, &[None; 3], &[Some(5)]), [5]);
+        }
+    }
+
+    #[test]
+    fn an_error_takes_nothing_away() {
+        let mut into = [flushed(1), Completion::default()];
+        let mut additions = Additions::default();
+        additions.flushed.push_back(flushed(2));
+        assert_eq!(additions.merge(&mut into, 1, |_| Err(())), Ok(1));
+        assert_eq!(additions.merge(&mut into, 0, |_| Err(())), Err(()));
+        assert_eq!(additions.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(1));
+        assert_eq!(into[0].wr_id(), 2);
+    }
+}

@@ -14,7 +14,8 @@ use rdmacm::verbs::{
 };
 
 use crate::bed::{
-    Connection, announce, asleep, assert_invalid, channel, device, listen, objects, resolve, rxe,
+    Connection, LONG, announce, asleep, assert_invalid, channel, device, listen, objects, resolve,
+    rxe,
 };
 use crate::child::let_sigusr1_interrupt;
 use crate::io::Shape;
@@ -217,6 +218,25 @@ fn a_wait_with_a_deadline_ends() {
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
     channel.set_nonblocking(false).expect("block");
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_wait_with_a_deadline_ends_while_another_thread_keeps_the_poller() {
+    let connection = Connection::new(Shape::default());
+    let cq = connection.client.io.cq();
+    let poller = cq.poller().expect("poller");
+    let (says, hears) = mpsc::channel();
+    let wait = || cq.wait_timeout(&mut [Completion::default()], Duration::from_millis(5));
+    let error = wait().expect_err("it would wait for itself");
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    thread::scope(|scope| {
+        scope.spawn(|| says.send(wait()).expect("the test listens"));
+        let waited = hears.recv_timeout(LONG);
+        drop(poller);
+        assert_eq!(waited.expect("it ends").expect("wait"), 0);
+    });
     connection.close();
 }
 

@@ -1,6 +1,9 @@
 //! The data path of drivers that keep their queues in the kernel, on `kt0`.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rdmacm::ErrorKind;
 use rdmacm::verbs::{
@@ -10,7 +13,7 @@ use rdmacm::verbs::{
     WcOpcode, WcStatus,
 };
 
-use crate::bed::{LONG, assert_invalid};
+use crate::bed::{Ending, LONG, assert_invalid};
 use crate::kt::Kt;
 use crate::node::{Node, QKEY, address, completed, receive_shared};
 
@@ -322,6 +325,50 @@ fn queues_are_drained() {
     datagrams.connect(0);
     let error = drained(&datagrams).expect_err("it would take an address handle");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+}
+
+/// Another queue pair keeps the completion queue busy: each completion has it post once more.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn draining_ends_while_others_complete() {
+    const SHORT: Duration = Duration::from_millis(5);
+    let kt = Kt::load();
+    let context = kt.context();
+    let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
+    let qp =
+        QueuePair::with_type(&node.pd, QpType::IB_UVERBS_QPT_UD, &QueuePairInit::new(&node.cq));
+    let busy = Node { qp: qp.expect("queue pair"), cq: node.cq.clone(), pd: node.pd.clone() };
+    busy.connect(0);
+    let handle = AddressHandle::new(&busy.pd, &address()).expect("address handle");
+    let destination = Destination { address: &handle, qp_num: busy.qp.number(), qkey: QKEY };
+    let operation = SendOperation::SendTo { destination, imm_data: None };
+    let until = Instant::now() + LONG / 6;
+    let go_on = || {
+        let mut queue = busy.qp.send_queue().expect("send queue");
+        if Instant::now() < until {
+            Node::push(&mut queue, 1, operation, 8).expect("push");
+        }
+    };
+    go_on();
+    node.qp.drain(SHORT, |_| go_on()).expect("nothing is to come in RESET");
+    node.connect(node.qp.number());
+    node.receive(0..4).expect("post receives");
+    let (over, (says, hears)) = (AtomicBool::new(false), mpsc::channel());
+    thread::scope(|scope| {
+        let _ending = Ending(&over);
+        scope.spawn(|| {
+            let _queue = node.qp.send_queue().expect("send queue");
+            says.send(()).expect("the test listens");
+            while !over.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        });
+        hears.recv().expect("the thread has the send queue");
+        let error = node.qp.drain(SHORT, |_| go_on()).expect_err("there is no marker");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    });
+    node.qp.drain(LONG, |_| go_on()).expect("drain");
+    assert!(Instant::now() < until, "the queue was busy all the time");
 }
 
 #[test]

@@ -303,13 +303,13 @@ impl CompletionQueue {
     /// after a fork.
     pub fn poller(&self) -> Result<Poller<'_>> {
         self.context().check_process(POLL, || self.inner.name())?;
-        match self.inner.ring.hold() {
-            Ok(ring) => Ok(Poller { inner: &self.inner, ring }),
-            Err(HeldHere) => {
-                let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
-                Err(Error::new(POLL, self.inner.subject(), kind))
-            }
-        }
+        let ring = self.inner.ring.hold().map_err(|HeldHere| self.polled_here())?;
+        Ok(Poller { inner: &self.inner, ring })
+    }
+
+    #[cold]
+    fn polled_here(&self) -> Error {
+        Error::new(POLL, self.inner.subject(), ErrorKind::WouldDeadlock(POLLED_HERE))
     }
 
     /// Takes completions off the queue: [`Poller::poll`] on a [`poller`](Self::poller) of its own.
@@ -320,6 +320,13 @@ impl CompletionQueue {
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         self.poller()?.poll(into)
+    }
+
+    /// The same, or `None` where another thread keeps the poller until `deadline`.
+    fn poll_by(&self, into: &mut [Completion], deadline: Option<Instant>) -> Result<Option<usize>> {
+        let Some(deadline) = deadline else { return self.poll(into).map(Some) };
+        let ring = self.inner.ring.hold_by(deadline).map_err(|HeldHere| self.polled_here())?;
+        ring.map(|ring| Poller { inner: &self.inner, ring }.take(into)).transpose()
     }
 
     /// Completes requests of queue pair `number`, which was made in `pd`, with a flush error in
@@ -403,8 +410,8 @@ impl CompletionQueue {
 
     /// The same, or 0 if no completion came within `timeout`.
     ///
-    /// Holds its deadline whoever else waits or reads the channel: see
-    /// [`CompletionChannel::get_event_timeout`].
+    /// Holds its deadline whoever else waits, reads the channel or keeps the
+    /// [`poller`](Self::poller): see [`CompletionChannel::get_event_timeout`].
     ///
     /// # Errors
     ///
@@ -425,28 +432,28 @@ impl CompletionQueue {
         if into.is_empty() {
             return Err(invalid("there is no place for a completion"));
         }
-        let Some(_turn) = self.inner.turn.take(deadline) else { return self.poll(into) };
+        let mut poll = || self.poll_by(into, deadline);
+        let Some(_turn) = self.inner.turn.take(deadline) else { return Ok(poll()?.unwrap_or(0)) };
         loop {
             if channel.queues() > 1 {
                 return Err(invalid(
                     "other queues have their events on its completion channel too",
                 ));
             }
-            let count = self.poll(into)?;
-            if count > 0 {
-                return Ok(count);
+            match poll()? {
+                Some(0) => self.request_notify(false)?,
+                polled => return Ok(polled.unwrap_or(0)),
             }
-            self.request_notify(false)?;
-            let count = self.poll(into)?;
-            if count > 0 {
-                return Ok(count);
+            match poll()? {
+                Some(0) => (),
+                polled => return Ok(polled.unwrap_or(0)),
             }
             let event = match timeout {
                 None => Some(channel.get_event()?),
                 Some(_) => channel.get_event_by(deadline)?,
             };
             if event.is_none() {
-                return self.poll(into);
+                return Ok(poll()?.unwrap_or(0));
             }
         }
     }
@@ -499,6 +506,12 @@ impl Poller<'_> {
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
         self.ring.give_way();
+        self.take(into)
+    }
+
+    /// The same in this process, and nobody has his turn: who is let in may stay.
+    #[inline]
+    pub(super) fn take(&mut self, into: &mut [Completion]) -> Result<usize> {
         let polled = self.ring.get().poll(into);
         // What the library adds it has added before this, or else is for the next poll.
         let polled = match self.inner.has_additions.load(Ordering::Acquire) {

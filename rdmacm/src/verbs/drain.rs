@@ -107,14 +107,16 @@ impl QueuePair {
             let kind = ErrorKind::WouldDeadlock("it has a queue or a poller; drop that first");
             return Err(Error::new(DRAIN, self.subject(), kind));
         }
-        let mut queues = [None, None];
-        let in_reset = self.state() == QpState::IB_QPS_RESET;
-        if !in_reset {
-            self.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
-            let caps = self.caps();
-            queues = [(send_cq, caps.max_send_wr), (recv_cq, caps.max_recv_wr)]
-                .map(|(cq, most)| (most > 0).then(|| Draining::new(cq, self.number())));
+        let mut hand_over = || -> Result<usize> {
+            Ok(hand_over(send_cq, &mut each)? + hand_over(recv_cq, &mut each)?)
+        };
+        if self.state() == QpState::IB_QPS_RESET {
+            return hand_over().map(|_| ());
         }
+        self.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
+        let caps = self.caps();
+        let mut queues = [(send_cq, caps.max_send_wr), (recv_cq, caps.max_recv_wr)]
+            .map(|(cq, most)| (most > 0).then(|| Draining::new(cq, self.number())));
         let mut idle = 0_u32;
         loop {
             let [sends, receives] = &mut queues;
@@ -124,18 +126,19 @@ impl QueuePair {
             if let Some(receives) = receives {
                 receives.post(|wr_id| self.mark_receives(wr_id))?;
             }
-            let polled = hand_over(send_cq, &mut each)? + hand_over(recv_cq, &mut each)?;
+            let polled = hand_over()?;
             // Who has polled a marker has polled what was before it.
             let mut left = queues.iter().flatten().filter(|queue| !queue.is_done());
-            if left.next().is_none() && (polled == 0 || !in_reset) {
+            if left.next().is_none() {
                 return Ok(());
+            }
+            // Also while there is something each time, of other queue pairs.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::new(DRAIN, self.subject(), ErrorKind::TimedOut));
             }
             if polled > 0 {
                 idle = 0;
                 continue;
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Error::new(DRAIN, self.subject(), ErrorKind::TimedOut));
             }
             // The kernel is mostly done at once.
             idle = idle.saturating_add(1);
@@ -171,10 +174,17 @@ impl QueuePair {
 /// Hands over what is on `cq`, unless somebody polls it; how many.
 fn hand_over(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
     let mut some = [Completion::default(); 16];
-    // Not held while the program looks at them.
-    let Some(mut poller) = cq.free_poller() else { return Ok(0) };
-    let count = poller.poll(&mut some)?;
-    drop(poller);
-    some[..count].iter().copied().for_each(each);
-    Ok(count)
+    let mut polled = 0;
+    loop {
+        // Not held while the program looks at them.
+        let Some(mut poller) = cq.free_poller() else { return Ok(polled) };
+        let count = poller.take(&mut some)?;
+        drop(poller);
+        some[..count].iter().copied().for_each(&mut *each);
+        polled += count;
+        // Others may fill it up again each time, behind what was there at first.
+        if count < some.len() || polled >= cq.capacity() as usize {
+            return Ok(polled);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::lock::unpoisoned;
 
@@ -61,6 +62,28 @@ impl<T> Exclusive<T> {
         let value = Some(self.wait());
         self.holder.store(mark(), Ordering::Relaxed);
         Ok(Held { exclusive: self, value })
+    }
+
+    /// The same, or `None` if another thread still holds the value at `deadline`.
+    pub(super) fn hold_by(&self, deadline: Instant) -> Result<Option<Held<'_, T>>, HeldHere> {
+        if self.is_held_here() {
+            return Err(HeldHere);
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let held = loop {
+            if let Some(held) = self.hold_if_free() {
+                self.served.fetch_add(1, Ordering::Relaxed);
+                break Some(held);
+            }
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                break None;
+            }
+            // The lock has no deadline.
+            thread::sleep(rest.min(Duration::from_micros(100)));
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Ok(held)
     }
 
     /// The value, if no thread holds it.
@@ -163,6 +186,30 @@ mod tests {
             others.into_iter().for_each(|other| other.join().expect("the thread lives"));
             exclusive.hold().expect_err("it is this thread's again");
         });
+    }
+
+    #[test]
+    fn a_deadline_ends_the_wait() {
+        let exclusive = &Exclusive::new(0);
+        let mut held = exclusive.hold().expect("nobody has it");
+        exclusive.hold_by(Instant::now()).expect_err("this thread has it");
+        let later = || Instant::now() + Duration::from_millis(1);
+        let is_held = |deadline| exclusive.hold_by(deadline).expect("another thread").is_none();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| is_held(Instant::now()) && is_held(later()));
+            assert!(other.join().expect("the thread lives"));
+            // One that waits is let in as any other.
+            let long = Instant::now() + Duration::from_secs(60);
+            scope.spawn(move || {
+                let mut held = exclusive.hold_by(long).expect("another thread").expect("let in");
+                *held.get() += 1;
+            });
+            while *held.get() == 0 {
+                held.give_way();
+            }
+        });
+        drop(held);
+        assert!(exclusive.hold_by(Instant::now()).expect("nobody has it").is_some());
     }
 
     #[test]

@@ -51,14 +51,19 @@ impl Reporter {
         self.token.get().into()
     }
 
-    /// Refuses to destroy `subject` in a thread that would wait for itself.
+    /// Refuses to destroy `subject` in a forked child, which would wait for threads of its parent, and
+    /// in a thread that would wait for itself.
     pub(super) fn check(&self, subject: impl FnOnce() -> String) -> Result<()> {
+        const DESTROY: &str = "destroy";
+        if let Err(refused) = self.process.check() {
+            return Err(refused.during(DESTROY, subject()));
+        }
         let Events { asynchronous, completions } = &*self.events;
         if !asynchronous.held_by_this_thread() && !completions.held_by_this_thread() {
             return Ok(());
         }
         let kind = ErrorKind::WouldDeadlock("it holds an event of the object; drop it first");
-        Err(Error::new("destroy", subject(), kind))
+        Err(Error::new(DESTROY, subject(), kind))
     }
 
     /// Waits until as many asynchronous events are acknowledged as the kernel has reported.
@@ -103,6 +108,8 @@ impl fmt::Debug for Reporter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::WrongProcess;
+    use crate::sys::process::tests::in_child;
 
     #[test]
     fn events_lead_to_their_object_while_it_lives() {
@@ -123,5 +130,16 @@ mod tests {
         drop(reporter);
         assert!(hand_out(number).is_none());
         assert!(hand_out_completion(number).is_none());
+    }
+
+    #[test]
+    fn a_child_is_refused_whoever_of_its_parent_counts() {
+        let reporter = Reporter::new();
+        let Events { asynchronous, completions } = &*reporter.events;
+        let _held = (asynchronous.hold(), completions.hold());
+        assert!(in_child(|| {
+            let error = reporter.check(String::new).expect_err("it is the parent's");
+            matches!(error.kind(), ErrorKind::WrongProcess(WrongProcess::Forked))
+        }));
     }
 }

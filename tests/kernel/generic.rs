@@ -327,6 +327,23 @@ fn queues_are_drained() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_full_completion_queue_is_drained() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 16);
+    from.receive(0..16).expect("post receives");
+    to.receive(0..16).expect("post receives");
+    from.send(16..32).expect("post sends");
+    to.send(16..32).expect("post sends");
+    assert_eq!(from.cq.capacity(), 32);
+    let mut done = 0;
+    from.qp
+        .drain(LONG / 6, |completion| done += u32::from(completion.is_success()))
+        .expect("drain");
+    assert_eq!(done, 32);
+}
+
 /// Another queue pair keeps the completion queue busy: each completion has it post once more.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

@@ -89,6 +89,9 @@ impl QueuePair {
     ///
     /// In the state RESET nothing is posted, and only what has completed is polled.
     ///
+    /// What has completed before is polled first. From then on the completion queues need room for what
+    /// is outstanding still, and for one more completion of each of the two queues.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`] where the last completion has not come within `timeout`, because a
@@ -118,6 +121,8 @@ impl QueuePair {
         let mut queues = [(send_cq, caps.max_send_wr), (recv_cq, caps.max_recv_wr)]
             .map(|(cq, most)| (most > 0).then(|| Draining::new(cq, self.number())));
         let mut idle = 0_u32;
+        // First what has completed, which leaves room for the markers.
+        hand_over()?;
         loop {
             let [sends, receives] = &mut queues;
             if let Some(sends) = sends {

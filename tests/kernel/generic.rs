@@ -325,6 +325,8 @@ fn queues_are_drained() {
     datagrams.connect(0);
     let error = drained(&datagrams).expect_err("it would take an address handle");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    let known = format!("{:?}", datagrams.cq);
+    assert!(!known.contains("Marker"), "nothing is to come: {known}");
 }
 
 #[test]

@@ -357,6 +357,11 @@ impl CompletionQueue {
         self.inner.has_additions.store(true, Ordering::Release);
     }
 
+    /// Undoes that for one that was not posted.
+    pub(super) fn forget_marker(&self, marker: &Marker) {
+        self.inner.additions().markers.retain(|known| known != marker);
+    }
+
     /// Whether this thread has the poller.
     pub(super) fn is_polled_here(&self) -> bool {
         self.inner.ring.is_held_here()

@@ -26,6 +26,12 @@ pub(super) struct Marker {
     reached: Arc<AtomicBool>,
 }
 
+impl PartialEq for Marker {
+    fn eq(&self, other: &Self) -> bool {
+        self.wr_id == other.wr_id
+    }
+}
+
 impl Marker {
     /// One for a queue of queue pair `number`.
     pub(super) fn new(number: u32) -> Self {
@@ -50,29 +56,44 @@ impl Marker {
     }
 }
 
-/// A queue that is drained: its marker, and whether that is posted.
-struct Draining {
+/// A queue that is drained: its marker, where that completes, and whether it is posted.
+struct Draining<'a> {
+    cq: &'a CompletionQueue,
     marker: Marker,
     posted: bool,
 }
 
-impl Draining {
-    fn new(cq: &CompletionQueue, number: u32) -> Self {
-        let marker = Marker::new(number);
-        cq.expect_marker(marker.clone());
-        Self { marker, posted: false }
+impl<'a> Draining<'a> {
+    fn new(cq: &'a CompletionQueue, number: u32) -> Self {
+        Self { cq, marker: Marker::new(number), posted: false }
     }
 
     fn is_done(&self) -> bool {
         self.marker.reached.load(Ordering::Acquire)
     }
 
-    /// Posts the marker by `post`, unless it is posted; `post` fails while the queue is full.
-    fn post(&mut self, post: impl FnOnce(u64) -> Result<bool>) -> Result<()> {
-        if !self.posted {
-            self.posted = post(self.marker.wr_id())?;
+    /// Posts the marker by `post`, unless it is posted; not while somebody has the queue, where `post`
+    /// does nothing, or there is no room.
+    fn post(
+        &mut self,
+        post: impl FnOnce(u64) -> Option<Result<(), PostError>>,
+    ) -> Result<(), PostError> {
+        if self.posted {
+            return Ok(());
         }
-        Ok(())
+        // Before it is posted: another thread may poll its completion at once.
+        self.cq.expect_marker(self.marker.clone());
+        let outcome = post(self.marker.wr_id());
+        // Where the doorbell was refused, the request stands in the queue.
+        self.posted = matches!(outcome, Some(Ok(()) | Err(PostError::Refused(_))));
+        if !self.posted {
+            self.cq.forget_marker(&self.marker);
+        }
+        match outcome {
+            None | Some(Ok(()) | Err(PostError::Unposted { errno: libc::ENOMEM, .. })) => Ok(()),
+            Some(Err(PostError::Full(most))) if most > 0 => Ok(()),
+            Some(Err(error)) => Err(error),
+        }
     }
 }
 
@@ -120,16 +141,19 @@ impl QueuePair {
         let caps = self.caps();
         let mut queues = [(send_cq, caps.max_send_wr), (recv_cq, caps.max_recv_wr)]
             .map(|(cq, most)| (most > 0).then(|| Draining::new(cq, self.number())));
+        let refused = |error: PostError| error.during(self.context(), DRAIN, self.subject());
         let mut idle = 0_u32;
         // First what has completed, which leaves room for the markers.
         hand_over()?;
         loop {
             let [sends, receives] = &mut queues;
             if let Some(sends) = sends {
-                sends.post(|wr_id| self.mark_sends(wr_id))?;
+                let posted = sends.post(|wr_id| Some(self.free_send_queue()?.mark(wr_id)));
+                posted.map_err(refused)?;
             }
             if let Some(receives) = receives {
-                receives.post(|wr_id| self.mark_receives(wr_id))?;
+                let posted = receives.post(|wr_id| Some(self.free_receive_queue()?.mark(wr_id)));
+                posted.map_err(refused)?;
             }
             let polled = hand_over()?;
             // Who has polled a marker has polled what was before it.
@@ -151,27 +175,6 @@ impl QueuePair {
                 0..100 => thread::yield_now(),
                 _ => thread::sleep(Duration::from_micros(100)),
             }
-        }
-    }
-
-    /// Posts a send that only completes; `false` while there is no room, or somebody has the queue.
-    fn mark_sends(&self, wr_id: u64) -> Result<bool> {
-        let Some(mut queue) = self.free_send_queue() else { return Ok(false) };
-        self.marked(queue.mark(wr_id))
-    }
-
-    /// The same for a receive.
-    fn mark_receives(&self, wr_id: u64) -> Result<bool> {
-        let Some(mut queue) = self.free_receive_queue() else { return Ok(false) };
-        self.marked(queue.mark(wr_id))
-    }
-
-    fn marked(&self, marked: Result<(), PostError>) -> Result<bool> {
-        match marked {
-            Ok(()) => Ok(true),
-            Err(PostError::Full(most)) if most > 0 => Ok(false),
-            Err(PostError::Unposted { errno: libc::ENOMEM, .. }) => Ok(false),
-            Err(error) => Err(error.during(self.context(), DRAIN, self.subject())),
         }
     }
 }

@@ -41,9 +41,9 @@ impl fmt::Display for Token {
     /// `7`, or `7.2` where the place is used for the third time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.get() & 0xffff_ffff)?;
-        match self.0.get() >> 32 {
+        match (self.0.get() >> 32) - 1 {
             0 => Ok(()),
-            generation => write!(f, ".{generation}"),
+            before => write!(f, ".{before}"),
         }
     }
 }
@@ -59,6 +59,8 @@ struct Slots<T> {
 }
 
 struct Slot<T> {
+    /// Counted from 1: so a token is no number of 32 bits, as those of ports are, which events of a type
+    /// that is not known may carry in its place.
     generation: u32,
     object: Weak<T>,
 }
@@ -74,7 +76,7 @@ impl<T> Registry<T> {
     pub(crate) fn reserve(&self) -> Token {
         let mut slots = unpoisoned(self.slots.write());
         let index = slots.free.pop().unwrap_or_else(|| {
-            slots.slots.push(Slot { generation: 0, object: Weak::new() });
+            slots.slots.push(Slot { generation: 1, object: Weak::new() });
             u32::try_from(slots.slots.len() - 1).expect("fewer than 2^32 objects")
         });
         Token::new(index, slots.slots[index as usize].generation)
@@ -132,6 +134,7 @@ mod tests {
         let registry = Registry::default();
         let token = registry.reserve();
         assert!(registry.get(token.get()).is_none(), "nothing is there yet");
+        assert!(token.get() > u64::from(u32::MAX), "it is no port's number");
         let object = Arc::new(5);
         registry.set(token, &object);
         assert_eq!(registry.get(token.get()).as_deref(), Some(&5));

@@ -259,4 +259,16 @@ mod tests {
         let port = read(u64::MAX, 9).expect("an event");
         assert_eq!(port.element(), AsyncElement::Port(u32::MAX));
     }
+
+    #[test]
+    fn an_unknown_event_of_a_port_is_no_objects() {
+        let reporters = [(); 3].map(|()| Reporter::new());
+        for port in 0..256 {
+            let event = read(port, 1000).expect("an event");
+            assert_eq!(event.element(), AsyncElement::Unknown(port));
+            for reporter in &reporters {
+                reporter.check(String::new).expect("it has no event");
+            }
+        }
+    }
 }

@@ -9,8 +9,8 @@ use nix::sys::signal::Signal;
 use rdmacm::ErrorKind;
 use rdmacm::device::Resources;
 use rdmacm::verbs::{
-    Completion, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit,
-    SendFlags, SendOperation, WcOpcode,
+    Completion, CompletionChannel, CompletionQueue, ProtectionDomain, QpState, QueuePairAttributes,
+    QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
 };
 
 use crate::bed::{
@@ -132,6 +132,24 @@ fn armed_for_solicited_completions_it_waits_for_one() {
     channel.set_nonblocking(false).expect("make it blocking");
     deliver(&connection, 20, SIGNALED | SendFlags::SOLICITED);
     assert_eq!(channel.get_event().expect("an event").token(), cq.token());
+    // A send that fails is none of them.
+    let client = &connection.client.io;
+    client.channel().set_nonblocking(true).expect("make it non-blocking");
+    let mut done = 0;
+    while done < 21 {
+        done += client.polled().map_or(0, |sent| u32::from(sent.is_success()));
+    }
+    client.cq().request_notify(true).expect("arm");
+    client.qp().modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
+    client.post_bare(21, SendOperation::Send).expect("post a send");
+    let failed = loop {
+        match client.polled() {
+            None => thread::yield_now(),
+            Some(completion) => break completion,
+        }
+    };
+    assert!(!failed.is_success());
+    would_block(client.channel());
     connection.close();
 }
 

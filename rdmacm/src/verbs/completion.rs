@@ -378,7 +378,11 @@ impl CompletionQueue {
     }
 
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
-    /// the next one comes that its sender marked as solicited, or that failed.
+    /// the next one comes that its sender marked as solicited.
+    ///
+    /// Failures raise that event too by the standard, but not with every driver: on rxe no failed or
+    /// flushed send does, nor on Linux 6.12 a flushed receive. Who waits for the end of a connection
+    /// arms for every completion.
     ///
     /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`; on siw no system call, and any completion raises the event:
     /// its kernel does not look whether a received message was marked. Completions that are on the

@@ -1,7 +1,7 @@
 //! What one thread holds at a time, for one operation or for many.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,11 @@ pub(super) struct Exclusive<T> {
     value: Mutex<T>,
     /// The [`mark`] of the thread that holds it, 0 while none does.
     holder: AtomicUsize,
-    /// How many threads wait for it, and how many that waited have got it so far.
+    /// How many threads wait for it.
     waiting: AtomicU32,
-    served: AtomicU32,
+    /// How many that waited have got it so far, and who sleeps until that or `waiting` changes.
+    served: Mutex<u32>,
+    changed: Condvar,
 }
 
 /// The value, until it is dropped.
@@ -46,7 +48,8 @@ impl<T> Exclusive<T> {
             value: Mutex::new(value),
             holder: AtomicUsize::new(0),
             waiting: AtomicU32::new(0),
-            served: AtomicU32::new(0),
+            served: Mutex::new(0),
+            changed: Condvar::new(),
         }
     }
 
@@ -72,7 +75,6 @@ impl<T> Exclusive<T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let held = loop {
             if let Some(held) = self.hold_if_free() {
-                self.served.fetch_add(1, Ordering::Relaxed);
                 break Some(held);
             }
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -82,7 +84,7 @@ impl<T> Exclusive<T> {
             // The lock has no deadline.
             thread::sleep(rest.min(Duration::from_micros(100)));
         };
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waited(held.is_some());
         Ok(held)
     }
 
@@ -109,9 +111,16 @@ impl<T> Exclusive<T> {
     fn wait(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let value = unpoisoned(self.value.lock());
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.served.fetch_add(1, Ordering::Relaxed);
+        self.waited(true);
         value
+    }
+
+    /// A thread waits no more, and has the value or not.
+    fn waited(&self, has_it: bool) {
+        let mut served = unpoisoned(self.served.lock());
+        *served = served.wrapping_add(u32::from(has_it));
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.changed.notify_all();
     }
 }
 
@@ -131,14 +140,15 @@ impl<T> Held<'_, T> {
 
     #[cold]
     fn let_in(&mut self) {
-        let Exclusive { holder, waiting, served, .. } = self.exclusive;
-        let before = served.load(Ordering::Relaxed);
+        let Exclusive { holder, waiting, served, changed, .. } = self.exclusive;
+        let guard = unpoisoned(served.lock());
+        let before = *guard;
         holder.store(0, Ordering::Relaxed);
         self.value = None;
-        // A lock that is taken again at once is seldom taken by those who sleep.
-        while served.load(Ordering::Relaxed) == before && waiting.load(Ordering::Relaxed) > 0 {
-            thread::yield_now();
-        }
+        // A lock that is taken again at once is seldom taken by those who sleep. Nor would a thread
+        // that goes before them let them run by yielding.
+        let nobody_yet = |now: &mut u32| *now == before && waiting.load(Ordering::Relaxed) > 0;
+        drop(unpoisoned(changed.wait_while(guard, nobody_yet)));
         self.value = Some(self.exclusive.wait());
         holder.store(mark(), Ordering::Relaxed);
     }
@@ -154,6 +164,11 @@ impl<T> Drop for Held<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::fs;
+    use std::sync::mpsc;
+
+    use nix::unistd::gettid;
 
     #[test]
     fn who_holds_it_is_told_and_others_wait() {
@@ -186,6 +201,33 @@ mod tests {
             others.into_iter().for_each(|other| other.join().expect("the thread lives"));
             exclusive.hold().expect_err("it is this thread's again");
         });
+    }
+
+    #[test]
+    fn who_lets_others_in_sleeps_until_one_has_it() {
+        let exclusive = &Exclusive::new(0);
+        // One that waits, and has yet to run.
+        exclusive.waiting.fetch_add(1, Ordering::Relaxed);
+        let (says, hears) = mpsc::channel();
+        let slept = thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut held = exclusive.hold().expect("nobody has it");
+                says.send(gettid()).expect("the test listens");
+                held.give_way();
+            });
+            let stat = format!("/proc/self/task/{}/stat", hears.recv().expect("it runs"));
+            let asleep = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+            let deadline = Instant::now() + Duration::from_secs(10);
+            // It may sleep for a moment while it starts.
+            let is_free = || exclusive.value.try_lock().is_ok();
+            while !(is_free() && asleep()) && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            let slept = asleep();
+            exclusive.waited(true);
+            slept
+        });
+        assert!(slept, "it runs in place of the one that waits");
     }
 
     #[test]

@@ -6,11 +6,14 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -61,9 +64,33 @@ impl fmt::Display for Program {
     }
 }
 
+/// How long one run of a program may take.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// Ends a program that does not end by itself with an alarm, which its status then says. Kept until it has
+/// ended.
+pub(crate) struct Watch(#[expect(dead_code, reason = "dropping it is what is noticed")] Sender<()>);
+
+impl Watch {
+    pub(crate) fn over(child: &Child) -> Result<Self, Box<dyn Error>> {
+        let process = Pid::from_raw(child.id().try_into()?);
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            if receiver.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill(process, Signal::SIGALRM);
+            }
+        });
+        Ok(Self(sender))
+    }
+}
+
 /// Runs the program to its end, which must be a good one; what it printed.
 pub(crate) fn output(program: &Program) -> Result<String, Box<dyn Error>> {
-    let output = program.command().output().map_err(|error| format!("{program}: {error}"))?;
+    let mut command = program.command();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.map_err(|error| format!("{program}: {error}"))?;
+    let _watch = Watch::over(&child)?;
+    let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
     let printed = String::from_utf8(output.stdout)?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);

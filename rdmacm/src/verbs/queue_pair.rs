@@ -289,6 +289,9 @@ impl QueuePair {
     /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the
     /// mask above those are left out. It waits for no thread that posts or polls.
     ///
+    /// On siw, change nothing but the state while requests are under way: the kernel hands some of
+    /// them to a thread of its own, which drops the work for good where it finds a change under way.
+    ///
     /// # Errors
     ///
     /// EINVAL for a state that does not follow on the present one, and for attributes that are

@@ -56,7 +56,7 @@ fn one_is_heard(
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_beyond_it_are_rejected_on_iwarp() {
+fn requests_beyond_it_are_rejected_on_siw() {
     let (ours, theirs) = (channel(), channel());
     let listener = id(&theirs);
     let address = listen(&listener, siw(0));

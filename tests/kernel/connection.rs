@@ -323,7 +323,7 @@ fn either_side_can_end_it() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_attempt_that_is_given_up_still_comes_to_something() {
+fn an_attempt_that_is_given_up_still_comes_to_something_on_siw_too() {
     for address in [rxe(0), siw(0)] {
         let (ours, theirs) = (channel(), channel());
         let (_listener, address) = listen(&theirs, address);

@@ -186,7 +186,7 @@ fn atomics_that_cannot_be_are_refused_here() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn flags_that_are_not_known_are_refused_here() {
+fn flags_that_are_not_known_are_refused_here_for_siw_too() {
     for address in [rxe(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let client = &connection.client;

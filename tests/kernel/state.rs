@@ -141,7 +141,7 @@ fn queue_pairs_where_none_can_be() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_with_flags_that_the_driver_does_not_offer() {
+fn a_queue_pair_with_flags_that_rxe_and_siw_do_not_offer() {
     for address in [rxe(0), siw(0)] {
         let channel = channel();
         let (_listener, address) = listen(&channel, address);

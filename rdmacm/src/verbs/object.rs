@@ -12,6 +12,7 @@ use verbs_abi::{
 };
 
 use super::context::Context;
+use super::reporter::Reporter;
 use crate::error::DestroyError;
 use crate::sys::command::Refused;
 
@@ -151,4 +152,24 @@ pub(super) fn destroy_unshared<T, D: Destroy, O>(
         Ok(response) => Ok((unshared, response)),
         Err(errno) => Err(refused(Arc::new(unshared), errno)),
     }
+}
+
+/// The same for an object that the kernel reports events of to `reporter`: not while this thread
+/// holds one of them, and until as many asynchronous ones are acknowledged as `reported` finds in the
+/// response.
+pub(super) fn destroy_reporting<T, D: Destroy, O>(
+    context: &Context,
+    what: &str,
+    shared: Arc<T>,
+    reporter: fn(&T) -> &Reporter,
+    object: fn(&mut T) -> &mut Object<D>,
+    owner: fn(Arc<T>) -> O,
+    reported: fn(&D::Response) -> u32,
+) -> Result<(), DestroyError<O>> {
+    if let Err(error) = reporter(&shared).check(|| what.to_owned()) {
+        return Err(DestroyError::new(owner(shared), error));
+    }
+    let (destroyed, response) = destroy_unshared(context, what, shared, object, owner)?;
+    reporter(&destroyed).wait(reported(&response));
+    Ok(())
 }

@@ -10,7 +10,7 @@ use verbs_abi::{
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::exclusive::{Exclusive, Held, HeldHere};
-use super::object::{Object, destroy_unshared};
+use super::object::{Object, destroy_reporting};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::xrc::XrcDomain;
@@ -257,14 +257,15 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_destroy_srq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let (context, what) = (self.context().clone(), self.subject());
-        if let Err(error) = self.inner.reporter.check(|| what.clone()) {
-            return Err(DestroyError::new(self, error));
-        }
-        let owner = |inner| Self { inner };
-        let (inner, response) =
-            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
-        inner.reporter.wait(response.events_reported);
-        Ok(())
+        destroy_reporting(
+            &context,
+            &what,
+            self.inner,
+            |inner| &inner.reporter,
+            |inner| &mut inner.object,
+            |inner| Self { inner },
+            |response| response.events_reported,
+        )
     }
 
     pub(super) fn belongs_here(&self) -> bool {

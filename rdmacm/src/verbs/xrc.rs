@@ -27,7 +27,7 @@ use verbs_abi::{
 use super::QpType;
 use super::completion::CompletionQueue;
 use super::context::Context;
-use super::object::{Object, destroy_unshared};
+use super::object::{Object, destroy_reporting, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::queue_pair::{modification, query};
 use super::reporter::Reporter;
@@ -333,14 +333,15 @@ impl XrcTarget {
     #[doc(alias = "ibv_unreg_xrc_rcv_qp")]
     pub fn unregister(self) -> Result<(), DestroyError<Self>> {
         let (context, what) = (self.context().clone(), self.subject());
-        if let Err(error) = self.inner.reporter.check(|| what.clone()) {
-            return Err(DestroyError::new(self, error));
-        }
-        let owner = |inner| Self { inner };
-        let (inner, response) =
-            destroy_unshared(&context, &what, self.inner, |inner| &mut inner.object, owner)?;
-        inner.reporter.wait(response.events_reported);
-        Ok(())
+        destroy_reporting(
+            &context,
+            &what,
+            self.inner,
+            |inner| &inner.reporter,
+            |inner| &mut inner.object,
+            |inner| Self { inner },
+            |response| response.events_reported,
+        )
     }
 
     fn context(&self) -> &Context {

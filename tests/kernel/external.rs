@@ -35,26 +35,43 @@ fn named(io: &Io) -> ConnParam {
     ConnParam { qp_num: io.qp().number(), ..shallow() }
 }
 
+/// A connection between queue pairs that the ids do not know of.
+struct Established {
+    client: CmId,
+    from: Io,
+    server: CmId,
+    to: Io,
+    ours: EventChannel,
+    theirs: EventChannel,
+}
+
+impl Established {
+    fn new() -> Self {
+        let (ours, theirs) = (channel(), channel());
+        let (_listener, address) = listen(&theirs, rxe(0));
+        let client = resolve(&ours, address);
+        let from = external(&client);
+        go(&client, &from, &[QpState::IB_QPS_INIT]);
+        client.connect(&named(&from)).expect("connect");
+        let server = request(&theirs);
+        let to = external(&server);
+        go(&server, &to, &CONNECTED);
+        server.accept(&named(&to)).expect("accept");
+        // Nobody confirms but the program.
+        let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
+        assert_eq!(event.connection().expect("a connection's").qp_num, to.qp().number());
+        drop(event);
+        go(&client, &from, &CONNECTED);
+        client.establish().expect("establish");
+        theirs.expect_event(EventType::Established).expect("the server is connected");
+        Self { client, from, server, to, ours, theirs }
+    }
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn both_sides_bring_their_own() {
-    let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
-    let client = resolve(&ours, address);
-    let from = external(&client);
-    go(&client, &from, &[QpState::IB_QPS_INIT]);
-    client.connect(&named(&from)).expect("connect");
-    let server = request(&theirs);
-    let to = external(&server);
-    go(&server, &to, &CONNECTED);
-    server.accept(&named(&to)).expect("accept");
-    // Nobody confirms but the program.
-    let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
-    assert_eq!(event.connection().expect("a connection's").qp_num, to.qp().number());
-    drop(event);
-    go(&client, &from, &CONNECTED);
-    client.establish().expect("establish");
-    theirs.expect_event(EventType::Established).expect("the server is connected");
+    let Established { client, from, server, to, ours, theirs } = Established::new();
     to.receive(1, 0..64).expect("post a receive");
     from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
     to.done(1);
@@ -112,20 +129,8 @@ impl Asked {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn confirming_once_more_is_refused_and_does_no_harm() {
-    let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
-    let client = resolve(&ours, address);
-    let from = external(&client);
-    go(&client, &from, &[QpState::IB_QPS_INIT]);
-    client.connect(&named(&from)).expect("connect");
-    let server = request(&theirs);
-    let to = external(&server);
-    go(&server, &to, &CONNECTED);
-    server.accept(&named(&to)).expect("accept");
-    ours.expect_event(EventType::ConnectResponse).expect("an answer");
-    go(&client, &from, &CONNECTED);
-    client.establish().expect("establish");
-    theirs.expect_event(EventType::Established).expect("the server is connected");
+    let connection = Established::new();
+    let client = &connection.client;
     assert_eq!(client.establish().expect_err("again").errno(), libc::EINVAL);
     // There is a connection to end, and somebody to wait for.
     client.migrate_to_sync().expect("make it synchronous");

@@ -14,7 +14,7 @@ use super::id::{CmId, Inner};
 use super::parse::EventType;
 use super::port_space::PortSpace;
 use crate::addr::{self, AddrInfo, AddrInfoFlags, Hints, IbAddress};
-use crate::device::{self, Gid, LinkLayer, PortState};
+use crate::device::{self, Gid};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 
@@ -306,19 +306,10 @@ pub(crate) fn find_service(
     check_administrator(operation, || subject.to_owned(), node, flags)?;
     let hints = Hints { flags: AddrInfoFlags::SA, ..Hints::default() };
     let mut failure = Error::os(operation, subject.to_owned(), Errno::ENOENT);
-    for device in device::list()? {
-        for number in 1..=device.port_count().unwrap_or(0) {
-            // One that is broken, or vanishes, is no reason not to ask the others.
-            let Ok(port) = device.port(number) else { continue };
-            let is_infiniband = port.link_layer() == Some(LinkLayer::IB_LINK_LAYER_INFINIBAND);
-            if !is_infiniband || port.state() != Some(PortState::IB_PORT_ACTIVE) {
-                continue;
-            }
-            let Some(entry) = port.gids().ok().and_then(|mut gids| gids.next()) else { continue };
-            match ask_port(entry.gid, service, &hints) {
-                Ok(found) => return Ok(found),
-                Err(error) => failure = error,
-            }
+    for gid in device::infiniband_gids()? {
+        match ask_port(gid, service, &hints) {
+            Ok(found) => return Ok(found),
+            Err(error) => failure = error,
         }
     }
     Err(failure)

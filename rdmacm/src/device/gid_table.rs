@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use nix::errno::Errno;
 
-use super::{Gid, Port};
+use super::sources::Sources;
+use super::{Gid, LinkLayer, Port, PortState, discovery};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::sysfs::Directory;
 
@@ -86,6 +87,20 @@ impl Port {
     }
 }
 
+/// The first GID of each active InfiniBand port. A port or a device that is broken, or vanishes
+/// meanwhile, is left out.
+pub(super) fn of_infiniband(sources: &mut Sources) -> Result<Vec<Gid>> {
+    let mut found = Vec::new();
+    for device in discovery::devices(sources)? {
+        let active = Port::all(sources, &device).into_iter().filter(|port| {
+            port.link_layer() == Some(LinkLayer::IB_LINK_LAYER_INFINIBAND)
+                && port.state() == Some(PortState::IB_PORT_ACTIVE)
+        });
+        found.extend(active.filter_map(|port| Some(port.gids().ok()?.next()?.gid)));
+    }
+    Ok(found)
+}
+
 impl GidTable {
     fn entry(&self, index: u32) -> Option<GidEntry> {
         let gid: Ipv6Addr = self.directory.value(&format!("gids/{index}"))?;
@@ -116,9 +131,9 @@ impl Iterator for GidTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sources::Sources;
-    use super::super::{discovery, golden};
+    use super::super::golden;
     use super::*;
+    use crate::sys::netlink::fake::{done, error, hex, message};
     use crate::sys::sysfs::fake::Tree;
 
     fn ports(tree: &Tree) -> Vec<Port> {
@@ -167,5 +182,59 @@ mod tests {
         assert_eq!(error.errno(), libc::ENOENT);
         assert!(error.to_string().contains("mount sysfs"), "{error}");
         assert_eq!(port.pkeys().unwrap_err().errno(), libc::ENOENT);
+    }
+
+    #[test]
+    fn a_broken_device_does_not_hide_the_infiniband_ports_of_others() {
+        const GID: &str = "fe80:0000:0000:0000:0000:0000:0000:0001";
+        let tree = Tree::new(&[
+            ("class/infiniband/a_silent/ports/1/lid", "0x1"),
+            ("class/infiniband/b_without_gids/ports/1/state", "4: ACTIVE"),
+            ("class/infiniband/b_without_gids/ports/1/link_layer", "InfiniBand"),
+            ("class/infiniband/c_down/ports/1/state", "1: DOWN"),
+            ("class/infiniband/c_down/ports/1/link_layer", "InfiniBand"),
+            ("class/infiniband/c_down/ports/1/gids/0", GID),
+            ("class/infiniband/d_ethernet/ports/1/state", "4: ACTIVE"),
+            ("class/infiniband/d_ethernet/ports/1/link_layer", "Ethernet"),
+            ("class/infiniband/d_ethernet/ports/1/gids/0", GID),
+            ("class/infiniband/e_half/ports/1/state", "many"),
+            ("class/infiniband/e_half/ports/2/state", "4: ACTIVE"),
+            ("class/infiniband/e_half/ports/2/link_layer", "InfiniBand"),
+            ("class/infiniband/e_half/ports/2/gids/0", "0000:0000:0000:0000:0000:0000:0000:0000"),
+            ("class/infiniband/e_half/ports/2/gids/1", "fe80:0000:0000:0000:0000:0000:0000:0002"),
+        ]);
+        let found = of_infiniband(&mut Sources::sysfs_only(&tree)).unwrap();
+        let [gid] = found[..] else { panic!("{found:?}") };
+        assert_eq!(gid.to_string(), "fe80:0000:0000:0000:0000:0000:0000:0002");
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_port_whose_table_cannot_be_read_does_not_hide_the_others() {
+        let device = |index: &str, name: &str| {
+            let text = format!(
+                "0800 0100 {index} | DEV_INDEX
+                 0600 0200 {name} 00 0000 | DEV_NAME of one letter
+                 0800 0300 01000000 | PORT_INDEX: one port"
+            );
+            message(0x1401, 1, &hex(&text))
+        };
+        let port = hex("0500 0c00 04000000 | PORT_STATE ACTIVE
+                        0800 0900 03000000 | LID");
+        let (mut sources, _kernel) = Sources::netlink_only(&[
+            [device("00000000", "61"), device("01000000", "62"), device("02000000", "63")].concat(),
+            done(1, 0),
+            message(0x1401, 2, &port),
+            error(3, -libc::EINVAL),
+            message(0x1401, 4, &port),
+        ]);
+        let tree = Tree::new(&[(
+            "class/infiniband/c/ports/1/gids/0",
+            "fe80:0000:0000:0000:0000:0000:0000:0003",
+        )]);
+        sources.sysfs = tree.directory();
+        let found = of_infiniband(&mut sources).unwrap();
+        let [gid] = found[..] else { panic!("{found:?}") };
+        assert_eq!(gid.to_string(), "fe80:0000:0000:0000:0000:0000:0000:0003");
     }
 }

@@ -70,6 +70,11 @@ pub(crate) fn find(wanted: impl FnMut(&Device) -> bool) -> Result<Option<Device>
     discovery::find(&mut Sources::open(), wanted)
 }
 
+/// The first GID of each active InfiniBand port, by which ids are bound to it.
+pub(crate) fn infiniband_gids() -> Result<Vec<Gid>> {
+    gid_table::of_infiniband(&mut Sources::open())
+}
+
 /// Whether the kernel copies pinned pages at fork, so that registered memory needs no
 /// `MADV_DONTFORK`.
 ///

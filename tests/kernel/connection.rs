@@ -193,16 +193,23 @@ fn the_most_depth_is_what_both_can() {
     assert_eq!(depths(&server), (1, 2));
 }
 
-/// `rdma_accept(3)` says that the initiator depth must not be, and neither the C library nor the kernel objects.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_answer_deeper_than_the_request_counts_for_both() {
+fn an_answer_takes_no_more_than_the_request_offers_and_may_offer_more() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, rxe(0));
-    let asked = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
+    // From the other side: the server may initiate 4, and is to respond to 1.
+    let asked = ConnParam { responder_resources: 4, initiator_depth: 1, ..ConnParam::default() };
     let client = ask(&ours, address, &asked);
     let server = Side::new(request(&theirs), Shape::default());
-    let answer = ConnParam { responder_resources: 8, initiator_depth: 4, ..ConnParam::default() };
+    let mut answer =
+        ConnParam { responder_resources: 8, initiator_depth: 5, ..ConnParam::default() };
+    let error = server.id.accept(&answer).expect_err("too deep");
+    assert_invalid(&error, &["accept", "initiator depth of 5", "request offers 4"]);
+    assert_eq!(error.errno(), libc::EINVAL);
+    assert_eq!(state(&server), QpState::IB_QPS_INIT);
+    // The kernel was not asked: the request can still be accepted.
+    answer.initiator_depth = 4;
     server.id.accept(&answer).expect("accept");
     ours.expect_event(EventType::Established).expect("connected");
     theirs.expect_event(EventType::Established).expect("connected");

@@ -157,11 +157,13 @@ impl CmId {
     /// `ConnectError` where the peer does not go on.
     ///
     /// Depths of [`ConnParam::MAX`] become what the request asks for, within what the device can.
-    /// Others are held to what the device can and not to the request, as by the C library and the
-    /// kernel, although `rdma_accept(3)` wants an initiator depth within what the request offers. On
-    /// InfiniBand and RoCE the peer's queue pair takes the answer's depths in place of those that it
-    /// asked for, and if its device cannot, the peer has `ConnectError`; siw goes no deeper than the
-    /// request.
+    /// Others are held to what the device can, and the initiator depth to what the request offers,
+    /// as `rdma_accept(3)` wants it: the peer's queue pair would have to hold more reads than the
+    /// peer has set aside. (The C library lets that pass.) Responder resources beyond the request
+    /// are an offer, which that page allows today and an older one did not: on InfiniBand and RoCE
+    /// the peer's queue pair takes them for its initiator depth, and if its device cannot, the peer
+    /// has `ConnectError`. On iWARP a request may say nothing of depths, and the device settles them
+    /// with the peer: siw goes no deeper than a request that does.
     ///
     /// On an id for datagrams the answer tells the peer the number and the Q_Key of the id's queue
     /// pair, or of the one that `param` names; its state does not change, no event follows here, and
@@ -170,8 +172,8 @@ impl CmId {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams, 251
-    /// on iWARP), for depths above the device's, and for no queue pair at all; EINVAL in the wrong state. Where the queue
-    /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
+    /// on iWARP), for depths above the device's, for an initiator depth above the request's (not on
+    /// iWARP), and for no queue pair at all; EINVAL in the wrong state. Where the queue pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
     /// drop the id. [`ErrorKind::Invalid`] on an id that no request brought, or that is accepted
     /// already. Where the command itself is refused the queue pair is in ERR, and the kernel has
     /// rejected the peer if there was one to reject.
@@ -187,7 +189,8 @@ impl CmId {
             (state.asked, state.qp.clone(), ece)
         };
         self.inner.check(OPERATION, param, Message::Reply, &context, qp.as_ref())?;
-        let depths = settled(param, limits.within(asked));
+        self.inner.check_offer(OPERATION, param, asked, context.transport())?;
+        let depths = settled(param, limits.within(asked.unwrap_or_default()));
         let request = rdma_ucm_accept {
             uid: self.inner.token.get().into(),
             conn_param: encode(param, depths, qp.as_ref()),
@@ -499,6 +502,27 @@ impl Inner {
                 invalid(format!("{number:#x} is no number of a queue pair"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// That an answer goes no deeper into the peer than the request that brought the id `offers`.
+    fn check_offer(
+        &self,
+        operation: &'static str,
+        param: &ConnParam,
+        offers: Option<Depths>,
+        transport: Transport,
+    ) -> Result<()> {
+        // On iWARP the first version of MPA has no room for depths.
+        let offers = offers.filter(|_| transport != Transport::Iwarp);
+        match (param.initiator_depth, offers.map(|offers| offers.initiator_depth)) {
+            (ConnParam::MAX, _) | (_, None) => Ok(()),
+            (wanted, Some(offered)) if wanted <= offered => Ok(()),
+            (wanted, Some(offered)) => {
+                let reason =
+                    format!("initiator depth of {wanted} where the request offers {offered}");
+                Err(Error::invalid(operation, self.to_string(), reason))
+            }
         }
     }
 

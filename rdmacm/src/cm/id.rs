@@ -98,8 +98,8 @@ pub(super) struct State {
     pub(super) request_qp: Option<EndpointQueuePair>,
     /// Of an endpoint, what goes before the program's private data.
     pub(super) connect_header: Vec<u8>,
-    /// What the request asked for, from the local point of view.
-    pub(super) asked: Depths,
+    /// What the request for a connection asked for, from the local point of view.
+    pub(super) asked: Option<Depths>,
     /// What the peer is told of the program's own queue pair, and what it told.
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
@@ -300,10 +300,10 @@ impl Inner {
         let mut state = inner.state();
         state.acceptable = true;
         if let EventData::Connection(asked) = data {
-            state.asked = Depths {
+            state.asked = Some(Depths {
                 responder_resources: asked.responder_resources,
                 initiator_depth: asked.initiator_depth,
-            };
+            });
         }
         drop(state);
         inner

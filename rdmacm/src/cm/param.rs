@@ -18,8 +18,7 @@ pub struct ConnParam {
     /// for what the device can (and, accepting, what the request asks).
     pub responder_resources: u8,
     /// RDMA reads and atomics that the local side has outstanding; [`ConnParam::MAX`] as above.
-    /// Accepting, it should be within what the request offers: see
-    /// [`CmId::accept`](super::CmId::accept).
+    /// Accepting, no more than the request offers: see [`CmId::accept`](super::CmId::accept).
     pub initiator_depth: u8,
     /// Hardware flow control is available. Exchanged, not used.
     pub flow_control: u8,

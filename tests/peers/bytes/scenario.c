@@ -79,8 +79,8 @@ static struct rdma_conn_param param(void)
 	return (struct rdma_conn_param){
 		.private_data = "hello",
 		.private_data_len = 5,
-		.responder_resources = 2,
-		.initiator_depth = 3,
+		.responder_resources = 3,
+		.initiator_depth = 2,
 		.flow_control = 1,
 		.retry_count = 5,
 		.rnr_retry_count = 6,

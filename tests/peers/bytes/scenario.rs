@@ -49,8 +49,8 @@ fn main() -> Result {
 fn param() -> ConnParam {
     ConnParam {
         private_data: b"hello".to_vec(),
-        responder_resources: 2,
-        initiator_depth: 3,
+        responder_resources: 3,
+        initiator_depth: 2,
         flow_control: 1,
         retry_count: 5,
         rnr_retry_count: 6,

@@ -168,6 +168,21 @@ impl Io {
         unsafe { self.qp.post_send(&request) }
     }
 
+    /// Pushes a request over parts of the memory.
+    pub(crate) fn push_parts(
+        &self,
+        queue: &mut SendQueue<'_>,
+        wr_id: u64,
+        operation: SendOperation<'_>,
+        parts: &[Range<usize>],
+        flags: SendFlags,
+    ) -> Result<()> {
+        let payload = self.pieces(parts);
+        let request = SendRequest { wr_id, operation, payload: Payload::Gather(&payload), flags };
+        // SAFETY: as in `receive_into`.
+        unsafe { queue.push(&request) }
+    }
+
     /// Pushes a receive into a part of the memory.
     pub(crate) fn push_receive(
         &self,

@@ -5,6 +5,7 @@ mod allocation;
 mod async_event;
 mod backlog;
 mod bed;
+mod by_hand;
 mod channel;
 mod child;
 mod completion;

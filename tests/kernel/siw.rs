@@ -12,7 +12,7 @@ use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::device::Resources;
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionQueue, QpState, QueuePair, QueuePairCaps,
-    QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
+    QueuePairInit, SendFlags, SendOperation, WcStatus,
 };
 use rdmacm::{Error, ErrorKind};
 
@@ -20,7 +20,7 @@ use crate::bed::{
     Connection, Side, ask, assert_invalid, channel, device, id, listen, request, resolve, siw,
 };
 use crate::io::Shape;
-use crate::transfer::{LENGTHS, large, pattern, place, prepare, read, send};
+use crate::transfer::pattern;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -43,30 +43,6 @@ pub(crate) fn tell(from: &Side, to: &Side) {
     from.io.post_parts(101, SendOperation::Send, &[], SIGNALED).expect("post a send");
     to.io.done(100);
     from.io.done(101);
-}
-
-fn write(from: &mut Side, to: &mut Side, length: usize) {
-    let bytes = prepare(from, to, length);
-    let there = to.io.written_at(place(length).start as u64);
-    from.io.post(9, there, place(length), SIGNALED).expect("post a write");
-    assert_eq!(from.io.done(9).opcode(), WcOpcode::IB_UVERBS_WC_RDMA_WRITE);
-    tell(from, to);
-    crate::transfer::check(to, &bytes);
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn messages_of_every_length() {
-    for movement in [send, write, read] {
-        let mut connection = connected(large());
-        let Connection { client, server, .. } = &mut connection;
-        tell(client, server);
-        for length in LENGTHS {
-            movement(client, server, length);
-            movement(server, client, length);
-        }
-        connection.close();
-    }
 }
 
 #[test]

@@ -1,122 +1,494 @@
-//! Full send queues of requests in pieces, of which only some ask for a completion: every byte, and every byte around it.
+//! Every operation that moves bytes, on every transport: of every length, in one piece up to as many as there may be, within the
+//! request and beside it, and queues that are full to the last place, of which only some requests ask for a completion.
+//!
+//! The memories of both sides are compared with what they are to hold, whole, and so around every buffer too.
 
 use std::iter;
-use std::net::SocketAddr;
 use std::ops::Range;
 
 use rdmacm::cm::ConnParam;
-use rdmacm::verbs::{QueuePairCaps, SendFlags, SendOperation};
+use rdmacm::verbs::{
+    AccessFlags, AddressHandle, Completion, Destination, GRH_LENGTH, MemoryRegion, MemoryWindow,
+    MemoryWindowType, QpType, QueuePairCaps, SendFlags, SendOperation, SendQueue,
+};
 
-use crate::bed::{Connection, rxe, siw};
-use crate::io::Shape;
+use crate::bed::{Connection, LONG, assert_invalid, device, promised, siw};
+use crate::by_hand::{self, QKEY};
+use crate::io::{Io, Shape, push_inline};
 use crate::transfer::pattern;
 
-/// Requests at a time, pieces of one, bytes of a piece.
-const DEPTH: usize = 8;
-const PIECES: usize = 4;
-const PIECE: usize = 41;
-/// What belongs to one request, and begins with a byte that does not.
-const SLOT: usize = 256;
-const GUARD: u8 = 0xee;
+/// Around every length at which something changes: none, a word, inline, a packet of 1024, a page, and the largest.
+const LENGTHS: [usize; 17] =
+    [0, 1, 2, 3, 4, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, LARGEST];
+const LARGEST: usize = 1 << 20;
+
+/// Bytes in front of a request's first piece, which a datagram's header is among, and between pieces.
+const FRONT: usize = GRH_LENGTH + 8;
+const GAP: usize = 13;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Reliable,
+    Unreliable,
+    Datagrams,
+    Iwarp,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Movement {
     Send,
+    SendWithImm,
+    SendWithInvalidate,
+    SendTo,
     Write,
+    WriteWithImm,
     Read,
+    CompareSwap,
+    FetchAdd,
+    AtomicWrite,
 }
 
-/// Where the pieces of request `number` lie: apart from each other.
-fn apart(number: usize, pieces: usize) -> Vec<Range<usize>> {
-    let start = |piece: usize| number * SLOT + 1 + piece * (PIECE + 13);
-    (0..pieces).map(|piece| start(piece)..start(piece) + PIECE).collect()
-}
+use Movement as M;
 
-/// The same in one.
-fn together(number: usize, pieces: usize) -> Vec<Range<usize>> {
-    let start = number * SLOT + 1;
-    iter::once(start..start + pieces * PIECE).collect()
-}
-
-fn sweep(address: SocketAddr, most_to_read: usize) {
-    let caps = QueuePairCaps {
-        max_send_wr: DEPTH.try_into().expect("few"),
-        max_recv_wr: DEPTH.try_into().expect("few"),
-        max_send_sge: PIECES.try_into().expect("few"),
-        max_recv_sge: PIECES.try_into().expect("few"),
-        max_inline_data: 0,
-    };
-    let shape = Shape { caps, memory: DEPTH * SLOT, ..Shape::default() };
-    let param = ConnParam { responder_resources: 4, initiator_depth: 4, ..ConnParam::default() };
-    let mut connection = Connection::to(address, shape, &param);
-    for pieces in 1..=PIECES {
-        for every in [1, 3, DEPTH] {
-            round(&mut connection, Movement::Send, pieces, every);
-            round(&mut connection, Movement::Write, pieces, every);
-            if pieces <= most_to_read {
-                round(&mut connection, Movement::Read, pieces, every);
-            }
-        }
-    }
-    connection.close();
-}
-
-/// Fills the client's send queue and waits for it; every so many requests one is signalled, and the last.
-fn round(connection: &mut Connection, movement: Movement, pieces: usize, every: usize) {
-    let what = format!("{movement:?} of {pieces} pieces, one signalled of {every}");
-    let (client, server) = (&mut connection.client.io, &mut connection.server.io);
-    let bytes = pattern(pieces * 10 + every, DEPTH * SLOT);
-    let (source, sink) = match movement {
-        Movement::Read => (&mut *server, &mut *client),
-        Movement::Send | Movement::Write => (&mut *client, &mut *server),
-    };
-    source.fill(0, &bytes);
-    sink.fill(0, &[GUARD; DEPTH * SLOT]);
-    let mut expected = vec![GUARD; DEPTH * SLOT];
-    for number in 0..DEPTH {
-        let (here, there) = (apart(number, pieces), together(number, pieces));
-        let offset = there[0].start as u64;
-        let (operation, from, to) = match movement {
-            Movement::Send => {
-                server.receive_into(number as u64, &here).expect("post a receive");
-                (SendOperation::Send, here.clone(), here.clone())
-            }
-            Movement::Write => (server.written_at(offset), here.clone(), there),
-            Movement::Read => (server.read_at(offset), there, here.clone()),
+impl Transport {
+    fn movements(self) -> Vec<Movement> {
+        let mut movements = match self {
+            Self::Reliable | Self::Iwarp => vec![M::Send, M::SendWithInvalidate, M::Write, M::Read],
+            Self::Unreliable => vec![M::Send, M::SendWithImm, M::Write, M::WriteWithImm],
+            Self::Datagrams => vec![M::SendTo],
         };
-        let mut moved = from.into_iter().flat_map(|part| bytes[part].to_vec());
-        for place in to.into_iter().flatten() {
-            expected[place] = moved.next().expect("as many bytes");
+        if self == Self::Reliable {
+            movements.extend([M::SendWithImm, M::WriteWithImm, M::CompareSwap, M::FetchAdd]);
+            if promised("RDMACM_TEST_KERNEL") != "6.1" {
+                movements.push(M::AtomicWrite);
+            }
         }
-        let signalled = (number + 1) % every == 0 || number + 1 == DEPTH;
+        movements
+    }
+
+    /// Bytes of the longest message.
+    fn longest(self) -> usize {
+        match self {
+            Self::Datagrams => 1024,
+            Self::Reliable | Self::Unreliable | Self::Iwarp => LARGEST,
+        }
+    }
+}
+
+impl Movement {
+    /// Whether it completes a receive of the peer's.
+    fn is_told(self) -> bool {
+        self.is_received() || self == Self::WriteWithImm
+    }
+
+    /// Whether it goes into the memory of one.
+    fn is_received(self) -> bool {
+        matches!(self, Self::Send | Self::SendWithImm | Self::SendWithInvalidate | Self::SendTo)
+    }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd | Self::AtomicWrite)
+    }
+
+    fn is_inline(self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendWithImm | Self::SendTo | Self::Write | Self::WriteWithImm
+        )
+    }
+}
+
+/// Requests that are posted as one list.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    movement: Movement,
+    count: usize,
+    length: usize,
+    pieces: usize,
+    /// One signalled of so many, and the last.
+    every: usize,
+    inline: bool,
+}
+
+impl Round {
+    /// Bytes that belong to one request.
+    fn slot(&self) -> usize {
+        (FRONT + self.length + (self.pieces + 1) * GAP).next_multiple_of(8)
+    }
+
+    fn apart(&self, number: usize) -> Vec<Range<usize>> {
+        let first = number * self.slot() + FRONT;
+        let cut = |piece| self.length * piece / self.pieces;
+        let piece = |piece| first + piece * GAP + cut(piece)..first + piece * GAP + cut(piece + 1);
+        (0..self.pieces).map(piece).collect()
+    }
+
+    /// The local pieces of a request.
+    fn here(&self, number: usize) -> Vec<Range<usize>> {
+        if self.movement == M::AtomicWrite { vec![] } else { self.apart(number) }
+    }
+
+    /// Where they come to, or are read from.
+    fn there(&self, number: usize) -> Vec<Range<usize>> {
+        let together = |more| {
+            let start = number * self.slot() + FRONT + more;
+            iter::once(start..start + self.length).collect()
+        };
+        match self.movement {
+            M::SendTo => self.apart(number),
+            _ if self.movement.is_received() => self.apart(number).into_iter().rev().collect(),
+            _ if self.movement.is_atomic() => together(0),
+            _ => together(3),
+        }
+    }
+
+    /// The memory of the receive for it, which has room for more at its end.
+    fn receive(&self, number: usize) -> Vec<Range<usize>> {
+        let mut pieces = if self.movement.is_received() { self.there(number) } else { vec![] };
+        if let Some(last) = pieces.last_mut() {
+            last.end += GAP / 2;
+        }
+        if self.movement == M::SendTo {
+            pieces[0].start -= GRH_LENGTH;
+        }
+        pieces
+    }
+
+    fn is_signalled(&self, number: usize) -> bool {
+        (number + 1) % self.every == 0 || number + 1 == self.count
+    }
+}
+
+fn gather(memory: &[u8], pieces: &[Range<usize>]) -> Vec<u8> {
+    pieces.iter().map(|piece| &memory[piece.clone()]).collect::<Vec<_>>().concat()
+}
+
+fn scatter(memory: &mut [u8], pieces: &[Range<usize>], mut bytes: &[u8]) {
+    for piece in pieces {
+        let (now, later) = bytes.split_at(piece.len());
+        memory[piece.clone()].copy_from_slice(now);
+        bytes = later;
+    }
+    assert!(bytes.is_empty());
+}
+
+fn number_at(memory: &[u8], pieces: &[Range<usize>]) -> u64 {
+    u64::from_ne_bytes(gather(memory, pieces).try_into().expect("eight bytes"))
+}
+
+/// What gave the peer a key that it takes away.
+#[derive(Debug)]
+enum Key {
+    Window(MemoryWindow),
+    Region(MemoryRegion),
+}
+
+impl Key {
+    fn rkey(&self) -> u32 {
+        match self {
+            Self::Window(window) => window.rkey(),
+            Self::Region(region) => region.rkey(),
+        }
+    }
+}
+
+/// Two sides that know each other, of which one posts.
+struct Link<'a> {
+    transport: Transport,
+    from: &'a mut Io,
+    to: &'a mut Io,
+    destination: Option<Destination<'a>>,
+    /// What the memories are filled from, from another place on each time.
+    base: Vec<u8>,
+    rounds: usize,
+}
+
+impl<'a> Link<'a> {
+    fn new(
+        transport: Transport,
+        [from, to]: [&'a mut Io; 2],
+        destination: Option<Destination<'a>>,
+    ) -> Self {
+        let base = pattern(1, from.memory().len() + 2000);
+        Self { transport, from, to, destination, base, rounds: 0 }
+    }
+
+    /// Something that has a key to be taken away, on the receiving side.
+    fn key(&self) -> Key {
+        let (pd, write) = (self.to.qp().pd(), AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE);
+        if self.transport == Transport::Iwarp {
+            let access = write | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+            return Key::Region(MemoryRegion::alloc(pd, 64, access).expect("memory region"));
+        }
+        let window = MemoryWindow::new(pd, MemoryWindowType::IB_MW_TYPE_2).expect("window");
+        let (window, region) = (&window, self.to.memory());
+        let bind =
+            SendOperation::BindWindow { window, region, offset: 0, length: 64, access: write };
+        self.to.post_bare(90, bind).expect("bind");
+        self.to.done(90);
+        Key::Window(window.clone())
+    }
+
+    /// Request `number`, where the peer's memory holds `theirs`.
+    fn operation(
+        &self,
+        round: Round,
+        number: usize,
+        rkey: Option<u32>,
+        theirs: &[u8],
+    ) -> SendOperation<'a> {
+        let there = round.there(number);
+        let remote_addr = self.to.memory().addr() + there[0].start as u64;
+        let small = u32::try_from(number).expect("small");
+        let (imm_data, add) = (0xf0f1_0000 + small, u64::MAX - 1_000_000 * u64::from(small));
+        match (round.movement, self.to.memory().rkey()) {
+            (M::Send, _) => SendOperation::Send,
+            (M::SendWithImm, _) => SendOperation::SendWithImm { imm_data },
+            (M::SendWithInvalidate, rkey_of_all) => {
+                SendOperation::SendWithInvalidate { rkey: rkey.unwrap_or(rkey_of_all) }
+            }
+            (M::SendTo, _) => {
+                let destination = self.destination.expect("datagrams have one");
+                SendOperation::SendTo {
+                    destination,
+                    imm_data: (number % 2 == 1).then_some(imm_data),
+                }
+            }
+            (M::Write, rkey) => SendOperation::Write { remote_addr, rkey },
+            (M::WriteWithImm, rkey) => SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
+            (M::Read, rkey) => SendOperation::Read { remote_addr, rkey },
+            (M::CompareSwap, rkey) => {
+                // Every second one finds another number.
+                let compare = number_at(theirs, &there) + u64::from(small % 2);
+                SendOperation::CompareSwap { remote_addr, rkey, compare, swap: add }
+            }
+            (M::FetchAdd, rkey) => SendOperation::FetchAdd { remote_addr, rkey, add },
+            (M::AtomicWrite, rkey) => {
+                SendOperation::AtomicWrite { remote_addr, rkey, bytes: add.to_ne_bytes() }
+            }
+        }
+    }
+
+    /// Posts the requests of a round, waits for them, and compares.
+    fn run(&mut self, round: Round) {
+        let Round { movement, count, .. } = round;
+        let size = count * round.slot();
+        self.rounds += 1;
+        let mut ours = self.base[self.rounds..][..size].to_vec();
+        let mut theirs = self.base[self.rounds + 1000..][..size].to_vec();
+        self.from.fill(0, &ours);
+        self.to.fill(0, &theirs);
+        let keys: Vec<Key> =
+            (0..count).filter(|_| movement == M::SendWithInvalidate).map(|_| self.key()).collect();
+        if movement.is_told() {
+            self.post_receives(round);
+        }
+        let qp = self.from.qp();
+        let mut queue = qp.send_queue().expect("send queue");
+        for number in 0..count {
+            let operation = self.operation(round, number, keys.get(number).map(Key::rkey), &theirs);
+            self.push(&mut queue, round, number, operation, &ours).expect("there is room");
+            let (here, there) = (round.here(number), round.there(number));
+            match operation {
+                SendOperation::Read { .. } => scatter(&mut ours, &here, &gather(&theirs, &there)),
+                SendOperation::CompareSwap { compare, swap, .. } => {
+                    let before = number_at(&theirs, &there);
+                    scatter(&mut ours, &here, &before.to_ne_bytes());
+                    if before == compare {
+                        scatter(&mut theirs, &there, &swap.to_ne_bytes());
+                    }
+                }
+                SendOperation::FetchAdd { add, .. } => {
+                    let before = number_at(&theirs, &there);
+                    scatter(&mut ours, &here, &before.to_ne_bytes());
+                    scatter(&mut theirs, &there, &before.wrapping_add(add).to_ne_bytes());
+                }
+                SendOperation::AtomicWrite { bytes, .. } => scatter(&mut theirs, &there, &bytes),
+                _ => scatter(&mut theirs, &there, &gather(&ours, &here)),
+            }
+        }
+        if count == qp.caps().max_send_wr as usize {
+            let operation = self.operation(round, 0, None, &theirs);
+            let refused = self.push(&mut queue, round, 0, operation, &ours);
+            assert_invalid(&refused.expect_err("it is full"), &["the queue is full"]);
+        }
+        queue.ring().expect("ring");
+        drop(queue);
+        for number in (0..count).filter(|_| movement.is_told()) {
+            let operation = self.operation(round, number, keys.get(number).map(Key::rkey), &theirs);
+            self.received(round, number, operation, &mut theirs);
+        }
+        for number in (0..count).filter(|number| round.is_signalled(*number)) {
+            self.done(self.from, number as u64, round);
+        }
+        if !movement.is_told() && movement != M::Read {
+            self.tell();
+        }
+        assert!(self.from.polled().is_none() && self.to.polled().is_none(), "{round:?}: too many");
+        for (io, expected, side) in [(&*self.from, ours, "posts"), (&*self.to, theirs, "is told")] {
+            let found = io.bytes(0..size);
+            if found != expected {
+                let at = found.iter().zip(&expected).position(|(one, other)| one != other);
+                panic!("{:?}, {round:?}: who {side} differs at {at:?}", self.transport);
+            }
+        }
+    }
+
+    fn push(
+        &self,
+        queue: &mut SendQueue<'_>,
+        round: Round,
+        number: usize,
+        operation: SendOperation<'_>,
+        ours: &[u8],
+    ) -> rdmacm::Result<()> {
+        let (here, wr_id) = (round.here(number), number as u64);
+        let signalled = round.is_signalled(number);
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        client.post_parts(number as u64, operation, &here, flags).expect("post");
-    }
-    for number in 0..DEPTH {
-        if movement == Movement::Send {
-            let received = server.done(number as u64);
-            assert_eq!(received.byte_len() as usize, pieces * PIECE, "{what}");
-        }
-        if (number + 1) % every == 0 || number + 1 == DEPTH {
-            client.done(number as u64);
+        match round.inline {
+            true => push_inline(queue, wr_id, operation, &gather(ours, &here), flags),
+            false => self.from.push_parts(queue, wr_id, operation, &here, flags),
         }
     }
-    assert!(client.polled().is_none() && server.polled().is_none(), "{what}: one too many");
-    let sink = if movement == Movement::Read { client } else { server };
-    let found = sink.bytes(0..DEPTH * SLOT);
-    let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
-    assert_eq!(differs, None, "{what}");
+
+    fn post_receives(&self, round: Round) {
+        for number in 0..round.count {
+            self.to.receive_into(number as u64, &round.receive(number)).expect("post a receive");
+        }
+        if round.count == self.to.qp().caps().max_recv_wr as usize {
+            let refused = self.to.receive_into(0, &[]).expect_err("it is full");
+            assert_invalid(&refused, &["the queue is full"]);
+        }
+    }
+
+    /// Waits for the receive of request `number`.
+    fn received(
+        &self,
+        round: Round,
+        number: usize,
+        operation: SendOperation<'_>,
+        theirs: &mut [u8],
+    ) {
+        let done = self.done(self.to, number as u64, round);
+        let mut length = round.length;
+        let (mut imm, mut invalidated) = (None, None);
+        match operation {
+            SendOperation::SendWithImm { imm_data }
+            | SendOperation::WriteWithImm { imm_data, .. } => imm = Some(imm_data),
+            SendOperation::SendTo { imm_data, .. } => {
+                let start = round.receive(number)[0].start;
+                let header = start..start + GRH_LENGTH;
+                theirs[header.clone()].copy_from_slice(&self.to.bytes(header));
+                length += GRH_LENGTH;
+                imm = imm_data;
+            }
+            SendOperation::SendWithInvalidate { rkey } => {
+                // siw does not say it.
+                invalidated = (self.transport != Transport::Iwarp).then_some(rkey);
+            }
+            _ => {}
+        }
+        assert_eq!(done.byte_len() as usize, length, "{round:?}");
+        assert_eq!((done.imm_data(), done.invalidated_rkey()), (imm, invalidated), "{round:?}");
+    }
+
+    /// The next completion, which must be the success of `wr_id`.
+    fn done(&self, io: &Io, wr_id: u64, round: Round) -> Completion {
+        let what = || format!("{:?}, {round:?}", self.transport);
+        let mut done = [Completion::default()];
+        let count = io.cq().wait_timeout(&mut done, LONG).expect("wait for a completion");
+        assert_eq!(count, 1, "{}: {wr_id} does not complete", what());
+        assert!(done[0].is_success() && done[0].wr_id() == wr_id, "{}: {:?}", what(), done[0]);
+        done[0]
+    }
+
+    /// Sends a message without bytes, behind which what was written before is there.
+    fn tell(&self) {
+        self.to.receive_into(100, &[]).expect("post a receive");
+        self.from.post_parts(101, SendOperation::Send, &[], SendFlags::SIGNALED).expect("post");
+        self.to.done(100);
+        self.from.done(101);
+    }
+
+    /// Everything that there is to move, in every way.
+    fn sweep(&mut self) {
+        let (ours, theirs) = (self.from.qp().caps(), self.to.qp().caps());
+        let [depth, most, inline] =
+            [ours.max_send_wr, ours.max_send_sge.min(theirs.max_recv_sge), ours.max_inline_data]
+                .map(|number| number as usize);
+        let longest = self.transport.longest();
+        for movement in self.transport.movements() {
+            let is_one = movement == M::Read && self.transport == Transport::Iwarp;
+            let pieces = |pieces| if is_one { 1 } else { pieces };
+            let mut run = |count, length, pieces, every, inline| {
+                self.run(Round { movement, count, length, pieces, every, inline });
+            };
+            if !movement.is_atomic() {
+                let several = [1, 2, 3, most].map(pieces).into_iter().cycle();
+                let lengths = LENGTHS.into_iter().filter(|length| *length <= longest);
+                lengths.zip(several).for_each(|(length, pieces)| run(1, length, pieces, 1, false));
+            }
+            for (several, every) in [(1, 1), (2, 3), (most, depth), (most, 1)] {
+                let length = if movement.is_atomic() { 8 } else { longest.min(41 * several) };
+                run(depth, length, pieces(several), every, false);
+            }
+            if movement.is_inline() {
+                for length in [0, 1, inline - 1, inline] {
+                    run(depth, length, 1, depth, true);
+                }
+            }
+        }
+    }
+}
+
+/// Queues of an odd depth, with as many pieces as the device offers.
+fn shape(device_name: &str) -> Shape {
+    let context = rdmacm::verbs::Context::open(&device(device_name)).expect("open");
+    let most = context.query_device().expect("query the device").max_sge;
+    let caps = QueuePairCaps {
+        max_send_wr: 13,
+        max_recv_wr: 13,
+        max_send_sge: most,
+        max_recv_sge: most,
+        max_inline_data: 64,
+    };
+    let mut access = Shape::default().access;
+    if device_name == "rxe0" {
+        access |= AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+        access |= AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
+    }
+    Shape { caps, memory: LARGEST + 4096, access, ..Shape::default() }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn full_queues_in_pieces() {
-    sweep(rxe(0), PIECES);
+fn everything_on_reliable_connections() {
+    let [mut from, mut to] = by_hand::connected(QpType::IB_UVERBS_QPT_RC, shape("rxe0"));
+    Link::new(Transport::Reliable, [&mut from, &mut to], None).sweep();
 }
 
-/// siw reads into one piece.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn full_queues_in_pieces_on_siw() {
-    sweep(siw(0), 1);
+fn everything_on_unreliable_connections() {
+    let [mut from, mut to] = by_hand::connected(QpType::IB_UVERBS_QPT_UC, shape("rxe0"));
+    Link::new(Transport::Unreliable, [&mut from, &mut to], None).sweep();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn everything_by_datagrams() {
+    let [mut from, mut to] = [(); 2].map(|()| by_hand::datagrams(shape("rxe0")));
+    let handle = AddressHandle::new(from.qp().pd(), &by_hand::address()).expect("address handle");
+    let destination = Destination { address: &handle, qp_num: to.qp().number(), qkey: QKEY };
+    Link::new(Transport::Datagrams, [&mut from, &mut to], Some(destination)).sweep();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn everything_on_siw0() {
+    let param = ConnParam { responder_resources: 4, initiator_depth: 4, ..ConnParam::default() };
+    let mut connection = Connection::to(siw(0), shape("siw0"), &param);
+    let Connection { client, server, .. } = &mut connection;
+    Link::new(Transport::Iwarp, [&mut client.io, &mut server.io], None).sweep();
+    connection.close();
 }

@@ -12,10 +12,6 @@ use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// Around every length at which something changes: none, a word, inline, a packet of 1024, a page, and the largest.
-pub(crate) const LENGTHS: [usize; 17] =
-    [0, 1, 2, 3, 4, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, 1 << 20];
-
 /// Bytes kept free on either side of what moves.
 const GUARD: usize = 64;
 
@@ -25,17 +21,17 @@ pub(crate) fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|place| byte(place).expect("below 251")).collect()
 }
 
-pub(crate) fn large() -> Shape {
+fn large() -> Shape {
     Shape { memory: (1 << 20) + 3 * GUARD, ..Shape::default() }
 }
 
 /// Where `length` bytes lie, neither at an even address.
-pub(crate) fn place(length: usize) -> Range<usize> {
+fn place(length: usize) -> Range<usize> {
     GUARD + 1..GUARD + 1 + length
 }
 
 /// Readies both memories: the pattern in one, and nothing but guard bytes in the other.
-pub(crate) fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
+fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
     let bytes = pattern(length, length);
     from.io.fill(place(length).start, &bytes);
     to.io.fill(0, &vec![0xee; length + 3 * GUARD]);
@@ -44,7 +40,7 @@ pub(crate) fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> 
 
 /// That the bytes are there, and the bytes around them untouched.
 #[track_caller]
-pub(crate) fn check(to: &Side, bytes: &[u8]) {
+fn check(to: &Side, bytes: &[u8]) {
     let Range { start, end } = place(bytes.len());
     let all = to.io.bytes(0..end + GUARD);
     assert!(all[..start].iter().all(|byte| *byte == 0xee), "{} bytes: before", bytes.len());
@@ -52,7 +48,7 @@ pub(crate) fn check(to: &Side, bytes: &[u8]) {
     assert!(all[end..].iter().all(|byte| *byte == 0xee), "{} bytes: behind", bytes.len());
 }
 
-pub(crate) fn send(from: &mut Side, to: &mut Side, length: usize) {
+fn send(from: &mut Side, to: &mut Side, length: usize) {
     let bytes = prepare(from, to, length);
     // More room than the message takes.
     let room = place(length).start..place(length).end + GUARD / 2;
@@ -77,41 +73,13 @@ fn write(from: &mut Side, to: &mut Side, length: usize) {
     assert!(to.io.polled().is_none(), "the peer's program does not notice");
 }
 
-pub(crate) fn read(from: &mut Side, to: &mut Side, length: usize) {
+fn read(from: &mut Side, to: &mut Side, length: usize) {
     let bytes = prepare(from, to, length);
     let there = from.io.read_at(place(length).start as u64);
     to.io.post(10, there, place(length), SIGNALED).expect("post a read");
     let completion = to.io.done(10);
     assert_eq!(completion.opcode(), WcOpcode::IB_UVERBS_WC_RDMA_READ);
     check(to, &bytes);
-}
-
-fn every_length(movement: fn(&mut Side, &mut Side, usize)) {
-    let mut connection = Connection::new(large());
-    let Connection { client, server, .. } = &mut connection;
-    for length in LENGTHS {
-        movement(client, server, length);
-        movement(server, client, length);
-    }
-    connection.close();
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn sends_of_every_length() {
-    every_length(send);
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn writes_of_every_length() {
-    every_length(write);
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn reads_of_every_length() {
-    every_length(read);
 }
 
 #[test]

@@ -1,109 +1,26 @@
 //! Queue pairs that are connected by hand: unreliable connections, and what the kernel says of every attribute.
 
-use std::net::Ipv6Addr;
 use std::thread;
 
 use rdmacm::ErrorKind;
 use rdmacm::verbs::{
-    AccessFlags, Mtu, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairCaps, SendFlags,
-    SendOperation, WcOpcode, WcStatus,
+    Mtu, QpState, QpType, QueuePairAttributes, QueuePairCaps, SendFlags, SendOperation, WcStatus,
 };
-use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
-use crate::bed::{assert_invalid, channel, device, id, rxe};
+use crate::bed::assert_invalid;
+use crate::by_hand::{self, ACCESS, connect, first_packet, io, modify};
 use crate::io::{Io, Shape};
-use crate::transfer::pattern;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-fn io(qp_type: QpType, shape: Shape) -> Io {
-    let channel = channel();
-    let id = id(&channel);
-    id.bind(rxe(0)).expect("bind");
-    Io::with(&id, shape, |pd, init| QueuePair::with_type(pd, qp_type, init))
-}
-
-/// The first packet's number that a queue pair sends.
-fn first_packet(qp: &QueuePair) -> u32 {
-    0x10_0000 + qp.number()
-}
-
-fn modify(qp: &QueuePair, attributes: QueuePairAttributes) {
-    qp.modify(&attributes).expect("modify");
-}
-
-/// Takes `qp` to RTS with `peer` on the other side.
-fn connect(qp: &QueuePair, peer: &QueuePair) {
-    let port = device("rxe0").port(1).expect("rxe0 has a port");
-    let dgid = Ipv6Addr::from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
-    let mut gids = port.gids().expect("GIDs");
-    let gid = gids.find(|entry| Ipv6Addr::from(entry.gid) == dgid).expect("it has the address");
-    let mut address = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..Default::default() };
-    address.grh.dgid = dgid.octets();
-    address.grh.sgid_index = u8::try_from(gid.index).expect("one of the first");
-    address.grh.hop_limit = 64;
-    let reliable = qp.qp_type() == QpType::IB_UVERBS_QPT_RC;
-    let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);
-    modify(qp, init.pkey_index(0).port(1).access(access()));
-    let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR)
-        .address(address)
-        .path_mtu(Mtu::IB_MTU_1024)
-        .dest_qp_num(peer.number())
-        .rq_psn(first_packet(peer));
-    let reliably = |receive: QueuePairAttributes| receive.max_dest_rd_atomic(3).min_rnr_timer(12);
-    modify(qp, if reliable { reliably(receive) } else { receive });
-    let send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(first_packet(qp));
-    let reliably = |send: QueuePairAttributes| send.timeout(14).retry_cnt(5).rnr_retry(6);
-    modify(qp, if reliable { reliably(send).max_rd_atomic(2) } else { send });
-}
-
-/// What the peer may do.
-fn access() -> AccessFlags {
-    AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ
-}
-
 fn connected(qp_type: QpType) -> [Io; 2] {
-    let shape = Shape { memory: 8192, ..Shape::default() };
-    let [one, other] = [io(qp_type, shape), io(qp_type, shape)];
-    connect(one.qp(), other.qp());
-    connect(other.qp(), one.qp());
-    [one, other]
+    by_hand::connected(qp_type, Shape { memory: 8192, ..Shape::default() })
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_unreliable_connections_do() {
-    let [mut from, mut to] = connected(QpType::IB_UVERBS_QPT_UC);
-    for length in [0, 1, 1023, 1024, 1025, 4000] {
-        let bytes = pattern(length, length);
-        from.fill(1, &bytes);
-        let received_well = |to: &Io| {
-            let all = to.bytes(0..8192);
-            assert!(all[..3] == [0xee; 3] && all[3..3 + length] == bytes, "{length} bytes");
-            assert!(all[3 + length..].iter().all(|byte| *byte == 0xee), "{length} bytes");
-        };
-        to.fill(0, &[0xee; 8192]);
-        to.receive(1, 3..8000).expect("post a receive");
-        let send = SendOperation::SendWithImm { imm_data: 77 };
-        from.post(2, send, 1..1 + length, SIGNALED).expect("post a send");
-        let received = to.done(1);
-        assert_eq!(received.byte_len() as usize, length);
-        assert_eq!((received.imm_data(), received.opcode()), (Some(77), WcOpcode::IB_WC_RECV));
-        from.done(2);
-        received_well(&to);
-
-        to.fill(0, &[0xee; 8192]);
-        let SendOperation::Write { remote_addr, rkey } = to.written_at(3) else {
-            panic!("it is a write");
-        };
-        // Nothing tells of a write's arrival; with a number the receive does.
-        let write = SendOperation::WriteWithImm { remote_addr, rkey, imm_data: 78 };
-        to.receive(3, 0..0).expect("post a receive");
-        from.post(4, write, 1..1 + length, SIGNALED).expect("post a write");
-        assert_eq!(to.done(3).imm_data(), Some(78));
-        from.done(4);
-        received_well(&to);
-    }
+fn messages_of_unreliable_connections_are_lost_without_a_receive() {
+    let [from, to] = connected(QpType::IB_UVERBS_QPT_UC);
     // Without a receive the message is lost, and nobody knows.
     from.post(5, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     from.done(5);
@@ -149,9 +66,7 @@ fn the_kernel_says_what_a_queue_pair_was_told() {
         assert_eq!(answer.rq_psn, first_packet(other.qp()));
         assert_eq!((answer.port_num, answer.pkey_index, answer.dest.is_global), (1, 0, 1));
         assert_eq!(answer.dest.dgid[10..], [0xff, 0xff, 10, 0, 0, 1]);
-        let access =
-            AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
-        assert_eq!(answer.qp_access_flags, access);
+        assert_eq!(answer.qp_access_flags, ACCESS);
         if qp_type == QpType::IB_UVERBS_QPT_RC {
             assert_eq!((answer.timeout, answer.retry_cnt, answer.rnr_retry), (14, 5, 6));
             assert_eq!(answer.min_rnr_timer, 12);

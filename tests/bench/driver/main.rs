@@ -18,7 +18,7 @@ use std::path::Path;
 use rdmacm::device::{self, Device, DriverId};
 
 use crate::peer::Peer;
-use crate::run::Program;
+use crate::run::{Program, progress};
 use crate::table::{Row, Table};
 use crate::trace::Counts;
 
@@ -221,7 +221,7 @@ fn by_turns<T: Copy, const N: usize>(
         let mut measured = [None; N];
         for turn in 0..N {
             let place = (number + turn) % N;
-            measured[place] = Some(measure(programs[place])?);
+            measured[place] = Some(run::repeated(|| measure(programs[place]))?);
         }
         Ok(measured.map(|value| value.expect("every place had its turn")))
     };
@@ -231,14 +231,10 @@ fn by_turns<T: Copy, const N: usize>(
 fn median_trace(
     mut take: impl FnMut() -> Result<Counts, Box<dyn Error>>,
 ) -> Result<Counts, Box<dyn Error>> {
-    let mut traces = (0..TRACES).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
+    let mut traces =
+        (0..TRACES).map(|_| run::repeated(&mut take)).collect::<Result<Vec<_>, _>>()?;
     traces.sort_by_key(|counts| counts.all);
     Ok(traces[TRACES / 2])
-}
-
-/// Says what is being done, on standard error: standard output belongs to results.
-fn progress(text: &str) {
-    eprintln!("bench: {text}");
 }
 
 /// The steps of cmtime.

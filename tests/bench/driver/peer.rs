@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rdmacm::device::Device;
 
-use crate::run::{Program, Watch};
+use crate::run::{self, Program, Watch};
 
 /// How long a server may take to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,11 +43,7 @@ impl Peer {
     /// Waits for the end of a server that serves once.
     pub(crate) fn finish(mut self) -> Result<(), Box<dyn Error>> {
         let _watch = Watch::over(&self.child)?;
-        let status = self.child.wait()?;
-        if !status.success() {
-            return Err(format!("{}: {status}", self.program).into());
-        }
-        Ok(())
+        run::ended_well(&self.program, self.child.wait()?)
     }
 
     fn sleeps(&self) -> Result<bool, Box<dyn Error>> {

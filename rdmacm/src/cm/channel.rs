@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use ucma_abi::{Command, rdma_ucm_destroy_id};
@@ -43,6 +44,8 @@ pub(super) struct ChannelInner {
     pub(super) waiting: Waiting,
     /// Kernel ids that were dropped by a thread whose commands the kernel refused.
     orphans: Mutex<Vec<u32>>,
+    /// There are such. Set while they are locked; read by every command, which takes no lock for them.
+    has_orphans: AtomicBool,
     /// The kernel id whose one event wakes who sleeps on the channel, until that event is read.
     bell: Mutex<Option<u32>>,
     /// Where listeners were before they came here. Each keeps its own open; outliving it, this
@@ -56,6 +59,7 @@ impl ChannelInner {
             file,
             waiting: Waiting::default(),
             orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
             bell: Mutex::default(),
             origins: Mutex::default(),
         })
@@ -73,17 +77,29 @@ impl ChannelInner {
         command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
         let response = command(&self.file)?;
-        let orphans = mem::take(&mut *self.orphans());
-        for handle in orphans {
-            // Refused only if the kernel does not have it.
-            let _ = self.file.command(destroy_id(handle));
+        if self.has_orphans.load(Ordering::Acquire) {
+            self.destroy_orphans();
         }
         Ok(response)
     }
 
     /// Leaves the destruction of a kernel id to the next command that has success.
     pub(super) fn abandon(&self, handle: u32) {
-        self.orphans().push(handle);
+        let mut orphans = self.orphans();
+        orphans.push(handle);
+        self.has_orphans.store(true, Ordering::Release);
+    }
+
+    #[cold]
+    fn destroy_orphans(&self) {
+        let mut orphans = self.orphans();
+        self.has_orphans.store(false, Ordering::Release);
+        let handles = mem::take(&mut *orphans);
+        drop(orphans);
+        for handle in handles {
+            // Refused only if the kernel does not have it.
+            let _ = self.file.command(destroy_id(handle));
+        }
     }
 
     fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {

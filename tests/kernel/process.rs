@@ -12,6 +12,7 @@ use rdmacm::device::Gid;
 use rdmacm::verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain,
     QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
+    SharedReceiveQueueAttributes,
 };
 use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind, WrongProcess};
@@ -164,6 +165,33 @@ fn a_child_of_a_process_that_is_busy_does_not_wait_for_it() {
                 forked(io.receive(3, 0..64));
                 forked(io.cq().poll(&mut [rdmacm::verbs::Completion::default()]));
                 forked(connection.client.id.disconnect());
+            });
+        }
+    });
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_does_not_wait_for_who_makes_an_ids_shared_queue() {
+    let connection = Connection::new(Shape::default());
+    let id = &connection.client.id;
+    let attributes = SharedReceiveQueueAttributes { max_wr: 1, max_sge: 1, limit: 0 };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ending = Ending(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                drop(id.create_srq(None, attributes).expect("shared receive queue"));
+                id.destroy_srq();
+            }
+        });
+        for _ in 0..20 {
+            in_child(|| {
+                alarm::set(10);
+                assert!(id.srq().is_none() && id.qp().is_none(), "they are the parent's");
+                id.destroy_srq();
+                forked(id.create_srq(None, attributes));
             });
         }
     });

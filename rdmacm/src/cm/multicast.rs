@@ -214,25 +214,32 @@ impl Inner {
     /// Lets go of the id's queue pair, which is in none of the id's groups any more then.
     pub(super) fn let_go_of_qp(&self) {
         if self.process.is_current() {
-            self.take_qp_out_of(&mut self.groups());
+            let mut groups = self.groups();
+            self.detach_all(&mut groups);
+            let qp = self.state().qp.take();
+            drop(qp);
         }
     }
 
-    fn take_qp_out_of(&self, groups: &mut [Joined]) {
+    /// Takes the id's queue pair out of its groups.
+    fn detach_all(&self, groups: &mut [Joined]) {
         for place in 0..groups.len() {
             let attached = groups[place].attached.take();
             self.detach(groups, attached);
         }
-        let qp = self.state().qp.take();
-        drop(qp);
     }
 
     /// Lets go of what the id holds when the kernel's object is destroyed; the groups, for
     /// [`forget`].
     pub(super) fn let_go(&self) -> Vec<Joined> {
         let mut groups = self.groups();
-        self.take_qp_out_of(&mut groups);
-        self.let_go_of_srq();
+        self.detach_all(&mut groups);
+        let mut state = self.state();
+        // The queue pair goes first, which may take its receives from the shared queue.
+        let (qp, srq) = (state.qp.take(), state.srq.take());
+        drop(state);
+        drop(qp);
+        drop(srq);
         mem::take(&mut *groups)
     }
 }

@@ -1,6 +1,6 @@
 //! Shared receive queues that go with an id.
 
-use super::id::{CmId, Inner};
+use super::id::CmId;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -47,20 +47,16 @@ impl CmId {
 
     /// The shared receive queue that [`create_srq`](Self::create_srq) made.
     pub fn srq(&self) -> Option<SharedReceiveQueue> {
-        self.inner.state().srq.clone()
+        if self.inner.process.is_current() { self.inner.state().srq.clone() } else { None }
     }
 
     /// Lets go of the id's shared receive queue, which is destroyed unless the program or a queue
     /// pair holds it too. Nobody waits for its events: see [`SharedReceiveQueue::destroy`].
     #[doc(alias = "rdma_destroy_srq")]
     pub fn destroy_srq(&self) {
-        self.inner.let_go_of_srq();
-    }
-}
-
-impl Inner {
-    pub(super) fn let_go_of_srq(&self) {
-        let srq = self.state().srq.take();
-        drop(srq);
+        if self.inner.process.is_current() {
+            let srq = self.inner.state().srq.take();
+            drop(srq);
+        }
     }
 }

@@ -17,12 +17,12 @@ usage: cargo xtask COMMAND
       Boots a kernel whose whole userland is one static program of this project, and lets it be an RDMA
       server and client: pings and connection events are shown, the last line is the verdict.
 
-  vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] -- PROGRAM [ARGUMENT...]
+  vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] [--processors N] -- PROGRAM [ARGUMENT...]
       Runs a program of this machine in a virtual machine that sees this machine's files (what is
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
       fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N killed it; 125: the virtual
       machine failed; 126: its kernel complained (BUG, WARNING, Oops); 127: the program could not be
-      started. Without --timeout it has 300 seconds; without --kernel, 6.12; without --device, every device that the kernel has. `latest` is Debian
+      started. Without --timeout it has 300 seconds; without --processors, two if this machine has them; without --kernel, 6.12; without --device, every device that the kernel has. `latest` is Debian
       unstable's kernel, kept in target/test-bed/latest until that is removed; it has no siw0.
 
   test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
@@ -87,6 +87,9 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
             Some("--timeout") => guest.limit = seconds(&mut arguments)?,
             Some("--memory") => {
                 guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
+            }
+            Some("--processors") => {
+                guest.processors = value(&mut arguments, "--processors", |text| text.parse().ok())?;
             }
             Some("--") => break,
             _ => return Err(Error::new(format!("unknown option {option:?}; {HELP}"))),
@@ -176,15 +179,15 @@ mod tests {
 
     #[test]
     fn vm_takes_options_before_the_command() {
-        let Ok(Task::Vm { guest, command }) =
-            parsed("vm --kernel 6.1 --device siw --timeout 7 --memory 512 -- ls --kernel -- x")
-        else {
+        let Ok(Task::Vm { guest, command }) = parsed(
+            "vm --kernel 6.1 --device siw --timeout 7 --memory 512 --processors 3 -- ls --kernel -- x",
+        ) else {
             panic!("refused");
         };
         assert_eq!(guest.kernel, Kernel::V6_1);
         assert_eq!(guest.devices, [Device::Siw]);
         assert_eq!(guest.limit, Duration::from_secs(7));
-        assert_eq!(guest.memory_mb, 512);
+        assert_eq!((guest.memory_mb, guest.processors.get()), (512, 3));
         assert_eq!(command, ["ls", "--kernel", "--", "x"]);
     }
 

@@ -9,7 +9,7 @@ use guest::error::{Context, Result};
 use guest::plan::{Device, Plan, Work};
 use guest::report::{Frame, Status};
 
-use crate::host::progress;
+use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::machine::Machine;
 use crate::{initramfs, packages, vm};
@@ -36,6 +36,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         vmlinuz: image.vmlinuz,
         initramfs,
         memory_mb: 512,
+        processors: host::processors(),
         host_root: false,
         wires: None,
         limit: Duration::from_secs(120),

@@ -3,8 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use guest::error::{Context, Error, Result};
 
@@ -13,6 +15,12 @@ pub(crate) fn search_path() -> OsString {
     let mut path = env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");
     path
+}
+
+/// How many processors a guest gets unless something else is wanted: two where there are two.
+pub(crate) fn processors() -> NonZeroUsize {
+    let two = NonZeroUsize::MIN.saturating_add(1);
+    thread::available_parallelism().map_or(NonZeroUsize::MIN, |processors| processors.min(two))
 }
 
 /// A command that reads nothing from standard input and finds administration programs.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +41,7 @@ pub(crate) struct Machine {
     pub(crate) vmlinuz: PathBuf,
     pub(crate) initramfs: Vec<u8>,
     pub(crate) memory_mb: u32,
+    pub(crate) processors: NonZeroUsize,
     /// Whether the guest may read this machine's files.
     pub(crate) host_root: bool,
     /// The wires to another machine.
@@ -244,12 +246,12 @@ impl Qemu {
     fn start(machine: &Machine, directory: &Path, initramfs: &Path) -> Result<Self> {
         let errors =
             File::create(directory.join(QEMU_ERRORS)).context("make the emulator's log")?;
-        let cores = thread::available_parallelism().map_or(1, usize::from).min(2);
         // setpriv: the emulator must not outlive an xtask that is killed.
         let mut command = host::command("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         // TCG always: a /dev/kvm that is there need not work.
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", &cores.to_string()]);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-smp", &machine.processors.to_string()]);
         command.args(["-m", &machine.memory_mb.to_string()]);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         command.arg("-kernel").arg(&machine.vmlinuz).arg("-initrd").arg(initramfs);
@@ -357,6 +359,7 @@ mod tests {
             vmlinuz: PathBuf::new(),
             initramfs: Vec::new(),
             memory_mb: 0,
+            processors: NonZeroUsize::MIN,
             host_root: false,
             wires: None,
             limit: Duration::ZERO,

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub(crate) struct Guest {
     pub(crate) devices: Vec<Device>,
     pub(crate) limit: Duration,
     pub(crate) memory_mb: u32,
+    pub(crate) processors: NonZeroUsize,
     /// Whether rdma_cm is loaded before ib_uverbs.
     pub(crate) rdma_cm_first: bool,
 }
@@ -58,6 +60,7 @@ impl Guest {
             devices: kernel.devices().to_vec(),
             limit,
             memory_mb: 2048,
+            processors: host::processors(),
             rdma_cm_first: false,
         }
     }
@@ -114,6 +117,7 @@ impl Guest {
             vmlinuz: image.vmlinuz,
             initramfs: initramfs::pack(&initramfs::build_init()?, plan, &files)?,
             memory_mb: self.memory_mb,
+            processors: self.processors,
             host_root: true,
             wires: None,
             limit: self.limit,

@@ -164,14 +164,14 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
     let Some(Test { nodes, steps, .. }) = Arc::into_inner(test) else {
         return Err(Failure::because("the thread that takes events still has the test"));
     };
+    let (ids, times): (Vec<_>, Vec<_>) =
+        nodes.into_iter().map(|node| (node.id, node.times)).unzip();
     writeln!(out, "destroying id")?;
     clock.note(&steps[DESTROY].start);
-    let mut times = Vec::new();
-    for node in nodes {
-        clock.note(&node.times[DESTROY].start);
-        node.id.destroy().map_err(rdmacm::Error::from)?;
-        clock.note(&node.times[DESTROY].end);
-        times.push(node.times);
+    for (id, times) in ids.into_iter().zip(&times) {
+        clock.note(&times[DESTROY].start);
+        id.destroy().map_err(rdmacm::Error::from)?;
+        clock.note(&times[DESTROY].end);
     }
     clock.note(&steps[DESTROY].end);
     report(&steps, &times, options.source.is_some(), out)

@@ -297,12 +297,12 @@ impl fmt::Display for EaiName {
 #[error("{error}")]
 pub struct DestroyError<T> {
     object: T,
-    error: Error,
+    error: Box<Error>,
 }
 
 impl<T> DestroyError<T> {
     pub(crate) fn new(object: T, error: Error) -> Self {
-        Self { object, error }
+        Self { object, error: Box::new(error) }
     }
 
     /// Why it failed.
@@ -312,14 +312,14 @@ impl<T> DestroyError<T> {
 
     /// The object, and the error.
     pub fn into_parts(self) -> (T, Error) {
-        (self.object, self.error)
+        (self.object, *self.error)
     }
 }
 
 impl<T> From<DestroyError<T>> for Error {
     /// Drops the object.
     fn from(refused: DestroyError<T>) -> Self {
-        refused.error
+        *refused.error
     }
 }
 

@@ -19,6 +19,7 @@ mod fault;
 mod generic;
 mod handle;
 mod io;
+mod iova;
 mod kt;
 mod late_removal;
 mod leak;

@@ -178,6 +178,11 @@ impl Provider {
         let what = || format!("{length} bytes of memory");
         context.check_usable(OPERATION, what)?;
         let registered = match self {
+            // Its kernel would say nothing, and know the memory by its own addresses.
+            Self::Siw if request.hca_va != request.start => {
+                let how = "memory under other addresses than its own by siw";
+                return Err(Error::new(OPERATION, what(), ErrorKind::Unsupported(how.into())));
+            }
             // SAFETY: the contract is the same.
             Self::Siw => unsafe { siw::register_memory(file, request) },
             Self::Rxe | Self::Generic | Self::Unknown => {

@@ -14,9 +14,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use verbs_abi::{
-    AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
-};
+use verbs_abi::{AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_rereg_mr};
 
 use super::AccessFlags;
 use super::pd::ProtectionDomain;
@@ -53,6 +51,8 @@ pub struct MemoryRegion {
     rkey: u32,
     start: NonNull<u8>,
     length: usize,
+    /// What requests address the first byte by.
+    iova: u64,
     /// The memory is the registration's, and lives as long as the region at least.
     owned: bool,
 }
@@ -74,13 +74,39 @@ impl MemoryRegion {
     /// (`RLIMIT_MEMLOCK`).
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc(pd: &ProtectionDomain, length: usize, access: AccessFlags) -> Result<Self> {
+        Self::map(pd, length, None, access)
+    }
+
+    /// The same under the addresses from `iova` on: requests and peers say these, and so does
+    /// [`addr`](Self::addr). Only the keys tell regions apart: another one may have the same addresses.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`alloc`](Self::alloc), and EINVAL for an `iova` that is no multiple of the page size;
+    /// [`ErrorKind::Invalid`] where the addresses wrap around; [`ErrorKind::Unsupported`] where the driver
+    /// knows memory by its own addresses only (siw).
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub fn alloc_at(
+        pd: &ProtectionDomain,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        Self::map(pd, length, Some(iova), access)
+    }
+
+    fn map(
+        pd: &ProtectionDomain,
+        length: usize,
+        iova: Option<u64>,
+        access: AccessFlags,
+    ) -> Result<Self> {
         let memory = Mapping::private(length)
             .map_err(|errno| Error::os("map", format!("{length} bytes of memory"), errno))?;
         let start = memory.start();
         // SAFETY: the memory is mapped readable and writable, and stays so until the region is
         // dropped; nobody has a reference to it, now or later.
-        let registered = unsafe { register(pd, start, length, access) }?;
-        Ok(Self::new(pd, registered, start, length, Some(memory)))
+        unsafe { Self::over(pd, start, length, iova, access, Some(memory)) }
     }
 
     /// Registers memory of the program's.
@@ -98,7 +124,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// Those of [`alloc`](Self::alloc), and EFAULT.
+    /// Those of [`alloc`](Self::alloc), and EFAULT; [`ErrorKind::Invalid`] where the memory wraps around.
     #[doc(alias = "rdma_reg_msgs")]
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
@@ -108,9 +134,74 @@ impl MemoryRegion {
         length: usize,
         access: AccessFlags,
     ) -> Result<Self> {
-        // SAFETY: the caller's contract is the callee's.
-        let registered = unsafe { register(pd, start, length, access) }?;
-        Ok(Self::new(pd, registered, start, length, None))
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { Self::over(pd, start, length, None, access, None) }
+    }
+
+    /// The same under the addresses from `iova` on: requests and peers say these, and so does
+    /// [`addr`](Self::addr). Only the keys tell regions apart: another one may have the same addresses.
+    ///
+    /// # Safety
+    ///
+    /// That of [`register`](Self::register).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`register`](Self::register), and EINVAL where `iova` lies elsewhere in its page than
+    /// `start` in its; [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] as with
+    /// [`alloc_at`](Self::alloc_at).
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub unsafe fn register_at(
+        pd: &ProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { Self::over(pd, start, length, Some(iova), access, None) }
+    }
+
+    /// Registers a range of addresses, under those from `iova` on or under those very addresses.
+    ///
+    /// # Safety
+    ///
+    /// That of [`register`](Self::register); `memory` has the range, where the region is to own it.
+    unsafe fn over(
+        pd: &ProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        iova: Option<u64>,
+        access: AccessFlags,
+        memory: Option<Mapping>,
+    ) -> Result<Self> {
+        const OPERATION: &str = "register";
+        let [first, bytes] = range(OPERATION, start, length)?;
+        let iova = iova.unwrap_or_else(|| first.get());
+        if iova.checked_add(bytes.get()).is_none() {
+            return Err(wraps(OPERATION, iova, length));
+        }
+        let request = ib_uverbs_reg_mr {
+            response: AlignedU64::default(),
+            start: first,
+            length: bytes,
+            hca_va: iova.into(),
+            pd_handle: pd.handle(),
+            access_flags: access,
+        };
+        // SAFETY: the request's range is that of the arguments, for which the caller answers.
+        let registered = unsafe { pd.context().provider().register_memory(pd.context(), request) }?;
+        let owned = memory.is_some();
+        Ok(Self {
+            registration: Arc::new(Registration::new(pd, registered.mr_handle, memory)),
+            pd: pd.clone(),
+            lkey: registered.lkey,
+            rkey: registered.rkey,
+            start,
+            length,
+            iova,
+            owned,
+        })
     }
 
     /// Changes the region: its protection domain, what it allows, the memory under it.
@@ -130,7 +221,8 @@ impl MemoryRegion {
     /// EINVAL where nothing is to change, and for rights that go with each other only; EACCES for
     /// rights to write where the region had none, whose pages may be for reading only: register that
     /// anew; [`ErrorKind::Unsupported`] where the driver or its version in the kernel cannot change that
-    /// (siw can change nothing); [`ErrorKind::Invalid`] for a protection domain of another device.
+    /// (siw can change nothing); [`ErrorKind::Invalid`] for a protection domain of another context, and for
+    /// memory without bytes or that wraps around.
     /// Others are those of [`register`](Self::register); after one of those the region may be of no use
     /// any more, and is to be dropped.
     #[doc(alias = "ibv_rereg_mr")]
@@ -147,7 +239,7 @@ impl MemoryRegion {
         flags.set(ib_mr_rereg_flags::IB_MR_REREG_ACCESS, change.access.is_some());
         flags.set(ib_mr_rereg_flags::IB_MR_REREG_TRANS, change.memory.is_some());
         let (start, length) = change.memory.unwrap_or((self.start, self.length));
-        let [start_address, bytes] = range(start, length);
+        let [start_address, bytes] = range(OPERATION, start, length)?;
         let request = ib_uverbs_rereg_mr {
             response: AlignedU64::default(),
             mr_handle: self.registration.handle(),
@@ -171,6 +263,7 @@ impl MemoryRegion {
         }
         if change.memory.is_some() {
             (self.start, self.length, self.owned) = (start, length, false);
+            self.iova = start_address.get();
             self.registration.unmap();
         }
         Ok(())
@@ -201,25 +294,6 @@ impl MemoryRegion {
         &self.registration
     }
 
-    fn new(
-        pd: &ProtectionDomain,
-        registered: ib_uverbs_reg_mr_resp,
-        start: NonNull<u8>,
-        length: usize,
-        memory: Option<Mapping>,
-    ) -> Self {
-        let owned = memory.is_some();
-        Self {
-            registration: Arc::new(Registration::new(pd, registered.mr_handle, memory)),
-            pd: pd.clone(),
-            lkey: registered.lkey,
-            rkey: registered.rkey,
-            start,
-            length,
-            owned,
-        }
-    }
-
     /// The protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
@@ -235,10 +309,10 @@ impl MemoryRegion {
         self.rkey
     }
 
-    /// The address of the first byte: what a peer is told.
+    /// What requests address the first byte by, and a peer is told: its address, or what it was
+    /// [registered under](Self::alloc_at).
     pub fn addr(&self) -> u64 {
-        u64::try_from(self.start.as_ptr().expose_provenance())
-            .expect("an address has at most 64 bits")
+        self.iova
     }
 
     /// The first byte, for access that the program vouches for.
@@ -368,11 +442,23 @@ impl MemoryRegion {
     }
 }
 
-/// The first address and the length of memory, as the kernel takes them.
-fn range(start: NonNull<u8>, length: usize) -> [AlignedU64; 2] {
-    let address = u64::try_from(start.as_ptr().expose_provenance());
-    let length = u64::try_from(length);
-    [address, length].map(|number| number.expect("it has at most 64 bits").into())
+/// The first address and the length of memory, as the kernel takes them: it looks whether there are
+/// any bytes only where they begin with a page.
+fn range(operation: &'static str, start: NonNull<u8>, length: usize) -> Result<[AlignedU64; 2]> {
+    if length == 0 {
+        return Err(Error::invalid(operation, "memory", "it has no bytes"));
+    }
+    let [start, bytes] = [start.as_ptr().expose_provenance(), length]
+        .map(|number| u64::try_from(number).expect("it has at most 64 bits"));
+    match start.checked_add(bytes) {
+        Some(_) => Ok([start.into(), bytes.into()]),
+        None => Err(wraps(operation, start, length)),
+    }
+}
+
+fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
+    let subject = format!("{length} bytes of memory");
+    Error::invalid(operation, subject, format!("the addresses from {first:#x} on wrap around"))
 }
 
 /// What [`MemoryRegion::reregister`] is to change.
@@ -382,36 +468,12 @@ pub struct Reregistration<'a> {
     pub pd: Option<&'a ProtectionDomain>,
     /// What the region allows.
     pub access: Option<AccessFlags>,
-    /// The memory: memory of the program's takes the place of what is there.
+    /// The memory: memory of the program's takes the place of what is there, under its own addresses.
     pub memory: Option<(NonNull<u8>, usize)>,
 }
 
 /// The bytes of a word.
 const WORD: usize = size_of::<AtomicUsize>();
-
-/// Registers a range of addresses, under those very addresses.
-///
-/// # Safety
-///
-/// That of [`MemoryRegion::register`].
-unsafe fn register(
-    pd: &ProtectionDomain,
-    start: NonNull<u8>,
-    length: usize,
-    access: AccessFlags,
-) -> Result<ib_uverbs_reg_mr_resp> {
-    let [address, length] = range(start, length);
-    let request = ib_uverbs_reg_mr {
-        response: AlignedU64::default(),
-        start: address,
-        length,
-        hca_va: address,
-        pd_handle: pd.handle(),
-        access_flags: access,
-    };
-    // SAFETY: the request's range is that of the arguments, for which the caller answers.
-    unsafe { pd.context().provider().register_memory(pd.context(), request) }
-}
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {

@@ -1,15 +1,19 @@
-//! Regions that change: what they allow, and whose they are.
+//! Regions that change: what they allow, whose they are, and what is under them.
 #![expect(unsafe_code, reason = "changes regions, over which no request is outstanding")]
+
+use std::ptr::{self, NonNull};
 
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, MemoryRegion, ProtectionDomain, Reregistration, SendFlags, SendOperation, WcStatus,
+    AccessFlags, Context, MemoryRegion, ProtectionDomain, Reregistration, SendFlags, SendOperation,
+    WcStatus,
 };
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Connection, assert_invalid, promised, rxe, siw};
+use crate::bed::{Connection, assert_invalid, device, promised, rxe, siw};
 use crate::fault::failed;
 use crate::io::Shape;
+use crate::kt::Kt;
 
 const LOCAL: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
 const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
@@ -93,33 +97,12 @@ fn a_region_that_moves_to_another_protection_domain() {
     let write = SendOperation::Write { remote_addr: region.addr(), rkey: region.rkey() };
     client.io.post(1, write, 0..64, SendFlags::SIGNALED).expect("post");
     client.io.done(1);
-    let foreign = rdmacm::verbs::Context::open(context.device()).expect("open");
+    let foreign = Context::open(context.device()).expect("open");
     let foreign = ProtectionDomain::new(&foreign).expect("protection domain");
     let pd = Some(&foreign);
     let error = change(&mut region, Reregistration { pd, ..Reregistration::default() })
         .expect_err("foreign");
     assert_invalid(&error, &["another context"]);
-    connection.close();
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn memory_that_is_fetched_on_demand_is_the_devices_to_refuse() {
-    let connection = Connection::new(Shape::default());
-    let pd = connection.server.io.qp().pd();
-    let access = LOCAL | AccessFlags::IB_UVERBS_ACCESS_ON_DEMAND;
-    let made = MemoryRegion::alloc(pd, 4096, access);
-    let refused = |errno| {
-        let error = made.as_ref().expect_err("rxe has none");
-        assert_eq!(error.errno(), errno, "{error}");
-    };
-    match promised("RDMACM_TEST_KERNEL").as_str() {
-        "6.1" => refused(libc::EINVAL),
-        "6.12" => refused(libc::EOPNOTSUPP),
-        // A newer one may have it.
-        _ => {}
-    }
-    drop(made);
     connection.close();
 }
 
@@ -132,4 +115,98 @@ fn regions_of_siw_do_not_change() {
     let access = Some(LOCAL | WRITE);
     unsupported(change(&mut region, Reregistration { access, ..Reregistration::default() }));
     connection.close();
+}
+
+/// Also what is under it, which neither rxe nor siw changes.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_region_of_kt0_takes_other_memory() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let [pd, other] = [(); 2].map(|()| ProtectionDomain::new(&context).expect("domain"));
+    let mut region = MemoryRegion::alloc_at(&pd, 4096, 1 << 20, LOCAL).expect("memory region");
+    let mut memory = vec![0_u8; 10_000];
+    let start = NonNull::from(&mut memory[7..]).cast::<u8>();
+    let (pd_now, access) = (Some(&other), Some(LOCAL | WRITE));
+    let all = Reregistration { pd: pd_now, access, memory: Some((start, 9000)) };
+    change(&mut region, all).expect("re-register");
+    assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
+    assert_eq!(region.addr(), start.as_ptr().expose_provenance() as u64);
+    assert_eq!(region.sge(..).expect("all of it").length, 9000);
+    assert_invalid(&region.read(0, &mut [0]).expect_err("the program's"), &["the program's own"]);
+    pd.destroy().expect("nothing is in it any more");
+    assert_eq!(kt.count("mr"), 1);
+    // Memory that there is none of, or cannot be: the region stays what it is.
+    let [none, last] = [0x1000, usize::MAX].map(|address| {
+        NonNull::new(ptr::without_provenance_mut(address)).expect("it is an address")
+    });
+    for (memory, errno) in
+        [((none, 4096), libc::EFAULT), ((last, 4096), libc::EINVAL), ((start, 0), libc::EINVAL)]
+    {
+        let memory = Some(memory);
+        let error = change(&mut region, Reregistration { memory, ..Reregistration::default() })
+            .expect_err("no such memory");
+        assert_eq!(error.errno(), errno, "{error}");
+        assert_eq!((region.as_ptr(), region.len()), (start, 9000));
+    }
+    // What it does not name stays.
+    let access = Some(LOCAL);
+    change(&mut region, Reregistration { access, ..Reregistration::default() }).expect("close");
+    assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
+    region.destroy().expect("deregister");
+    assert_eq!(kt.count("mr"), 0);
+    other.destroy().expect("nothing is in it any more");
+}
+
+/// Also those that the driver does not know, or the kernel: it says so.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_right_is_passed_on() {
+    use AccessFlags as A;
+    const NO: i32 = libc::EOPNOTSUPP;
+    const INVALID: i32 = libc::EINVAL;
+    // A bit of those that drivers need not know, and one of those that nobody knows.
+    let (optional, unknown) = (A::from_bits_retain(1 << 21), A::from_bits_retain(1 << 10));
+    let kt = Kt::load();
+    for (name, others) in [
+        ("rxe0", [NO, NO, NO, 0, INVALID]),
+        ("siw0", [0, NO, 0, NO, NO]),
+        ("kt0", [0, NO, 0, NO, NO]),
+    ] {
+        let context = Context::open(&device(name)).expect("open");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let errno = |access| {
+            MemoryRegion::alloc(&pd, 4096, access).map_or_else(|error| error.errno(), |_| 0)
+        };
+        for access in [
+            A::empty(),
+            LOCAL,
+            A::IB_UVERBS_ACCESS_REMOTE_READ,
+            A::IB_UVERBS_ACCESS_MW_BIND,
+            LOCAL | WRITE,
+            LOCAL | A::IB_UVERBS_ACCESS_REMOTE_ATOMIC,
+            A::IB_UVERBS_ACCESS_RELAXED_ORDERING,
+            optional,
+        ] {
+            assert_eq!(errno(access), 0, "{access:?} on {name}");
+        }
+        for access in [WRITE, A::IB_UVERBS_ACCESS_REMOTE_ATOMIC, unknown] {
+            assert_eq!(errno(access), INVALID, "{access:?} on {name}");
+        }
+        let others = match promised("RDMACM_TEST_KERNEL").as_str() {
+            "6.1" => [0, INVALID, 0, INVALID, INVALID],
+            "6.12" => others,
+            // Newer ones may have more.
+            _ => continue,
+        };
+        let flags = [
+            A::IB_UVERBS_ACCESS_ZERO_BASED,
+            A::IB_UVERBS_ACCESS_ON_DEMAND,
+            A::IB_UVERBS_ACCESS_HUGETLB,
+            A::IB_UVERBS_ACCESS_FLUSH_GLOBAL,
+            A::IB_UVERBS_ACCESS_FLUSH_PERSISTENT,
+        ];
+        assert_eq!(flags.map(errno), others, "on {name}");
+    }
+    assert_eq!(kt.count("mr"), 0);
 }

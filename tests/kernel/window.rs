@@ -2,15 +2,18 @@
 
 use std::ops::Range;
 
+use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, MemoryRegion, MemoryWindow, MemoryWindowType, SendFlags, SendOperation, WcOpcode,
-    WcStatus,
+    AccessFlags, MemoryRegion, MemoryWindow, MemoryWindowType, QpType, SendFlags, SendOperation,
+    WcOpcode, WcStatus,
 };
 
 use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
 use crate::fault::failed;
 use crate::io::Shape;
+use crate::kt::Kt;
+use crate::node::Node;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 pub(crate) const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
@@ -239,4 +242,30 @@ fn binds_that_cannot_be_fail_here() {
         assert_invalid(&foreign.server.io.post_bare(5, part).expect_err("outside"), &["within"]);
     }
     foreign.close();
+}
+
+/// The commands alone: no command binds, and no byte moves there.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn windows_of_kt0_are_made_and_destroyed() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
+    let region = MemoryRegion::alloc(&node.pd, 64, AccessFlags::IB_UVERBS_ACCESS_MW_BIND);
+    let region = region.expect("memory region");
+    node.connect(node.qp.number());
+    for mw_type in [MemoryWindowType::IB_MW_TYPE_1, MemoryWindowType::IB_MW_TYPE_2] {
+        let window = MemoryWindow::new(&node.pd, mw_type).expect("memory window");
+        assert_eq!(kt.count("mw"), 1);
+        let mut queue = node.qp.send_queue().expect("send queue");
+        let error = Node::push_nothing(&mut queue, binding(&window, &region, 0..8, WRITE));
+        let error = error.expect_err("no command carries it");
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        drop(queue);
+        window.destroy().expect("destroy");
+        assert_eq!(kt.count("mw"), 0);
+    }
+    let error = MemoryWindow::new(&node.pd, MemoryWindowType(3)).expect_err("no such type");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    region.destroy().expect("no window keeps it");
 }

@@ -1,5 +1,6 @@
 //! Counting acknowledged events against the number that the kernel says it reported.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{self, ThreadId};
 
@@ -13,20 +14,20 @@ use crate::sys::process::Process;
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
     state: Mutex<State>,
-    acknowledged: Condvar,
+    /// Changed while `state` is locked; wraps around with the kernel's counter.
+    acknowledged: AtomicU32,
+    risen: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Wraps around with the kernel's counter.
-    acknowledged: u32,
-    /// How many of them came after the object's last move.
+    /// How many acknowledged events came after the object's last move.
     recent: u32,
     /// How often the object has moved.
     moves: u32,
     /// Who received the events that are still out.
     outstanding: Receivers,
-    /// How many threads wait for `acknowledged` to rise. Waking nobody would cost a system call.
+    /// How many threads wait for `Acks::acknowledged` to rise. Waking nobody would cost a system call.
     waiting: usize,
 }
 
@@ -105,23 +106,26 @@ impl Acks {
 
     /// Waits until `reported` events are acknowledged.
     pub(crate) fn wait(&self, reported: u32) {
-        self.wait_for(reported, |state| state.acknowledged);
+        // Mostly none is out, and there is nothing to lock for.
+        if self.acknowledged() != reported {
+            self.wait_for(reported, |acknowledged, _| acknowledged);
+        }
     }
 
     /// Waits until `reported` events from before the object's last move are acknowledged.
     pub(crate) fn wait_for_earlier(&self, reported: u32) {
-        self.wait_for(reported, |state| state.acknowledged.wrapping_sub(state.recent));
+        self.wait_for(reported, |acknowledged, recent| acknowledged.wrapping_sub(recent));
     }
 
-    fn wait_for(&self, reported: u32, acknowledged: fn(&State) -> u32) {
+    fn wait_for(&self, reported: u32, counted: fn(u32, u32) -> u32) {
         let behind = |state: &mut State| {
             // Both counters wrap; they are never 2^31 apart.
-            let missing = reported.wrapping_sub(acknowledged(state));
+            let missing = reported.wrapping_sub(counted(self.acknowledged(), state.recent));
             missing != 0 && missing < 1 << 31
         };
         let mut state = self.lock();
         state.waiting += 1;
-        let waited = self.acknowledged.wait_while(state, behind);
+        let waited = self.risen.wait_while(state, behind);
         unpoisoned(waited).waiting -= 1;
     }
 
@@ -129,6 +133,10 @@ impl Acks {
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.lock()
+    }
+
+    fn acknowledged(&self) -> u32 {
+        self.acknowledged.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -158,19 +166,19 @@ impl Drop for Unacknowledged {
         let acks = object.acks();
         let mut state = acks.lock();
         state.outstanding.remove(self.receiver);
-        state.acknowledged = state.acknowledged.wrapping_add(1);
+        acks.acknowledged.fetch_add(1, Ordering::Release);
         if self.moves == state.moves {
             state.recent = state.recent.wrapping_add(1);
         }
         if state.waiting > 0 {
-            acks.acknowledged.notify_all();
+            acks.risen.notify_all();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -218,7 +226,7 @@ mod tests {
     #[test]
     fn counts_past_the_end_of_the_counter() {
         let acks = Arc::new(Acks::default());
-        acks.lock().acknowledged = u32::MAX;
+        acks.acknowledged.store(u32::MAX, Ordering::Relaxed);
         drop(acks.hand_out(true));
         acks.wait(0);
         acks.wait(u32::MAX);
@@ -232,13 +240,13 @@ mod tests {
         acks.moved();
         // As many as were reported before the move are acknowledged, but not the same ones.
         drop(acks.hand_out(true));
-        let earlier = |state: &State| state.acknowledged - state.recent;
-        assert_eq!(earlier(&acks.lock()), 1);
+        let earlier = || acks.acknowledged() - acks.lock().recent;
+        assert_eq!(earlier(), 1);
         // Read before the move and handed out after it.
         drop(acks.hand_out(false));
-        assert_eq!(earlier(&acks.lock()), 2);
+        assert_eq!(earlier(), 2);
         drop(late);
-        assert_eq!(earlier(&acks.lock()), 3);
+        assert_eq!(earlier(), 3);
         acks.wait_for_earlier(3);
         acks.wait(4);
     }

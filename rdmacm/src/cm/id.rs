@@ -251,8 +251,9 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // First: a child has inherited locks that were held in its parent, and nobody to unlock them.
-        if !self.inner.process.is_current() || self.inner.is_gone() {
+        // Before any lock: a child has inherited those that were held in its parent, and nobody to unlock
+        // them.
+        if self.inner.is_gone() || !self.inner.process.is_current() {
             return;
         }
         IDS.remove(self.inner.token);
@@ -350,8 +351,17 @@ impl Inner {
 
     /// Refuses `operation` in a child of the process that made the id. First in all that takes a lock:
     /// one that another thread held while the process forked stays locked in the child.
+    #[inline]
     pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
-        self.process.check().map_err(|refused| refused.during(operation, self.to_string()))
+        match self.process.check() {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(self.foreign(operation, refused)),
+        }
+    }
+
+    #[cold]
+    fn foreign(&self, operation: &'static str, refused: Refused) -> Error {
+        refused.during(operation, self.to_string())
     }
 
     /// Sends a command to the channel that owns the id.

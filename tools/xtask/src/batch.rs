@@ -7,7 +7,9 @@ use guest::error::{Error, Result};
 use guest::plan::Device;
 use guest::report::{Frame, Status};
 
+use crate::host::progress;
 use crate::libtest::{Artifact, Tally};
+use crate::machine::EMULATORS_FAULT;
 use crate::test::{self, Ended};
 use crate::vm::Guest;
 use crate::{host, pair};
@@ -69,8 +71,19 @@ impl<'a> Batch<'a> {
         self.tests.len()
     }
 
-    /// Runs them, and counts those that the program says it ran.
+    /// Runs them, and counts those that the program says it ran. All are run again, once, where the emulator
+    /// breaks the guest under them.
     pub(crate) fn run(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
+        match self.run_once(&mut sink) {
+            Err(error) if error.to_string().starts_with(EMULATORS_FAULT) => {
+                progress(&format!("{error}\nonce more"));
+                self.run_once(sink)
+            }
+            ended => ended,
+        }
+    }
+
+    fn run_once(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
         let mut tally = Tally::default();
         let counting = |frame| {
             if let Frame::Output(bytes) = &frame {

@@ -28,6 +28,13 @@ pub(crate) fn complaints(console: &str) -> Vec<&str> {
     console.lines().map(str::trim_end).filter(complains).collect()
 }
 
+/// Whether the kernel met a breakpoint of its own that was no longer there. QEMU before 8.1 may keep the
+/// translation of code that another processor changes while it is translated.
+pub(crate) fn met_stale_breakpoint(console: &str) -> bool {
+    let beginnings = ["Oops: int3:", "int3:"];
+    console.lines().any(|line| beginnings.iter().any(|begin| message(line).starts_with(begin)))
+}
+
 /// What the taint bits complain about.
 pub(crate) fn tainted(taint: u64) -> Vec<&'static str> {
     TAINTS.iter().filter(|(bit, _)| taint & (1 << bit) != 0).map(|(_, name)| *name).collect()
@@ -78,6 +85,17 @@ mod tests {
     fn an_out_of_tree_module_is_no_complaint() {
         assert!(tainted((1 << 12) | (1 << 13)).is_empty());
         assert_eq!(tainted((1 << 12) | (1 << 9)), ["warning"]);
+    }
+
+    #[test]
+    fn a_stale_breakpoint_is_told_from_other_faults() {
+        let fault = |header: &str| format!("[    1.5] systemd: x\r\n[   13.543571] {header}\r\n");
+        for header in ["Oops: int3: 0000 [#1] PREEMPT SMP NOPTI", "int3: 0000 [#1] PREEMPT SMP"] {
+            assert!(met_stale_breakpoint(&fault(header)), "{header}");
+        }
+        for header in ["Oops: 0002 [#1] PREEMPT SMP", "BUG: int3 in a message"] {
+            assert!(!met_stale_breakpoint(&fault(header)), "{header}");
+        }
     }
 
     #[test]

@@ -26,14 +26,17 @@ const BOOT: Duration = Duration::from_secs(60);
 /// How soon a machine that is to run until something is over notices that it is.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// How often a guest is started that does not become ready: QEMU before 8.1, once in many boots, runs into a breakpoint that
-/// the kernel had for a moment in code that it patches (`Oops: int3`), or never gets past such code.
+/// How often a guest is started that does not become ready: QEMU before 8.1, once in many boots, runs into a stale breakpoint
+/// ([`console::met_stale_breakpoint`]), or never gets past such code.
 const BOOTS: u32 = 3;
 
 /// What a kernel gets told. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a
 /// machine whose kernel is broken; `edd=off` avoids a slow BIOS call.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
+
+/// How the error begins of a machine that failed by no fault of its own.
+pub(crate) const EMULATORS_FAULT: &str = "the emulator broke the guest's kernel: ";
 
 /// A machine to start.
 #[derive(Debug)]
@@ -115,9 +118,13 @@ impl Machine {
             Ok(_) => (directory.keep(), String::new()),
             Err(_) => (directory.keep(), console::tail(&console)),
         };
+        let fault = if console::met_stale_breakpoint(&console) { EMULATORS_FAULT } else { "" };
         result
             .map_err(|error| {
-                Error::new(format!("{error}\n{text}\nThe guest's console: {}", kept.display()))
+                Error::new(format!(
+                    "{fault}{error}\n{text}\nThe guest's console: {}",
+                    kept.display()
+                ))
             })
             .map(|mut outcome| {
                 outcome.complaints.push(format!("the guest's console: {}", kept.display()));

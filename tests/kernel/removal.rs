@@ -3,15 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
-use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::cm::{CmId, ConnParam, EventType};
 use rdmacm::device::{self, link};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
-    ProtectionDomain, QueuePair, QueuePairInit, SendFlags, SendOperation,
+    ProtectionDomain, QpState, QueuePair, QueuePairInit, SendFlags, SendOperation,
 };
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Connection, LONG, Side, ask, channel, id, listen, request, resolve};
+use crate::bed::{Connection, LONG, Side, ask, channel, connect, id, listen, request, resolve};
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_active, wait_until_usable};
 
@@ -302,21 +302,27 @@ fn an_id_hears_that_its_hardware_address_is_another() {
     let bound = id(&channel);
     bound.bind(Bond::address()).expect("bind");
     let (listener, _) = listen(&channel, Bond::address());
+    let (shape, param) = (Shape::default(), ConnParam::default());
+    let (client, server) = connect([&channel, &channel], Bond::address(), shape, &param);
     ip(&["link", "set", "slave0", "down"]);
-    let mut told = [(); 2].map(|()| {
-        let event = channel.get_event().expect("an event");
+    let mut told = [(); 4].map(|()| {
+        let event = channel.get_event_timeout(LONG).expect("read").expect("an event");
         assert_eq!((event.event_type(), event.status()), (EventType::AddrChange, 0));
         event.token()
     });
     told.sort_unstable();
-    let mut ids = [bound.token(), listener.token()];
+    let mut ids = [&bound, &listener, &client.id, &server.id].map(CmId::token);
     ids.sort_unstable();
     assert_eq!(told, ids);
-    // The id is as good as before.
-    let server = listener.local_addr().expect("query").expect("it is bound");
-    let client = resolve(&channel, server);
-    assert_eq!(client.peer_addr().expect("query"), Some(server));
-    for id in [bound, listener, client] {
+    // Each is as good as before.
+    assert!(!client.id.context().expect("a device").is_gone());
+    for side in [&client, &server] {
+        assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
+    }
+    let address = listener.local_addr().expect("query").expect("it is bound");
+    let late = resolve(&channel, address);
+    assert_eq!(late.peer_addr().expect("query"), Some(address));
+    for id in [bound, listener, late] {
         id.destroy().expect("destroy");
     }
 }

@@ -199,9 +199,11 @@ fn is_not_resolved() {
 /// Calls whose time is limited, where nobody answers: on a connection, and on an id that is ready to connect.
 fn ends_in_time(talk: Talk, asker: CmId) {
     const SHORT: Duration = Duration::from_millis(100);
-    let is_over = |result: rdmacm::Result<()>| {
+    let is_over = |result: rdmacm::Result<()>, id: &CmId, awaited| {
         let error = result.expect_err("nobody answers");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
+        // The kernel has not given up, which is the same error.
+        assert_eq!(id.unfinished(), Some(awaited));
     };
     let Talk { side, channel, .. } = talk;
     assert!(channel.get_event_timeout(SHORT).expect("wait").is_none());
@@ -213,10 +215,11 @@ fn ends_in_time(talk: Talk, asker: CmId) {
     for id in [&side.id, &asker.id, &finder] {
         id.set_timeout(Some(SHORT));
     }
-    is_over(side.id.disconnect());
-    is_over(asker.id.connect(&ConnParam::default()));
+    is_over(side.id.disconnect(), &side.id, EventType::Disconnected);
+    is_over(asker.id.connect(&ConnParam::default()), &asker.id, EventType::Established);
     // The kernel is given more time.
-    is_over(finder.resolve_addr(None, socket("10.9.0.78", SERVER_PORT), LONG));
+    let nobody = socket("10.9.0.78", SERVER_PORT);
+    is_over(finder.resolve_addr(None, nobody, LONG), &finder, EventType::AddrResolved);
     for id in [side.id, asker.id, finder] {
         id.destroy().expect("destroy");
     }

@@ -137,8 +137,8 @@ pub(super) fn destroy_id(handle: u32) -> rdma_ucm_destroy_id {
 impl EventChannel {
     /// Opens a channel.
     ///
-    /// Sends no command. Asks RDMA netlink (which loads the kernel's module where it is missing) or
-    /// sysfs for the ABI version.
+    /// Sends no command. The first time, asks RDMA netlink (which loads the kernel's module where it
+    /// is missing) or sysfs for the ABI version.
     ///
     /// # Errors
     ///

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use ucma_abi::{Command, rdma_ucm_create_id, rdma_ucm_query_addr, rdma_ucm_query_addr_resp};
 use verbs_abi::AlignedU64;
+use zerocopy::FromZeros;
 
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::create_ep::EndpointQueuePair;
@@ -29,6 +30,9 @@ use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
 
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();
+
+/// In place of a device's index where the kernel, before Linux 5.8, stores none.
+const NO_INDEX: u32 = u32::MAX;
 
 /// A communication id: what a socket is to TCP.
 ///
@@ -414,7 +418,10 @@ impl Inner {
 
     pub(super) fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
         let request = rdma_ucm_query_addr::new(self.handle);
-        self.command("query the addresses of", || self.to_string(), request)
+        let mut blank = rdma_ucm_query_addr_resp::new_zeroed();
+        blank.ibdev_index = NO_INDEX;
+        self.run(|file| file.command_over(request, blank))
+            .map_err(|refused| Self::refused("query the addresses of", self.to_string(), refused))
     }
 
     /// The context of the id's device, asked for once.
@@ -431,7 +438,8 @@ impl Inner {
             let reason = "the id is not bound to a device: resolve an address first";
             return Err(Error::invalid(OPERATION, self.to_string(), reason));
         }
-        let context = Context::shared_by(guid, answer.ibdev_index)?;
+        let index = Some(answer.ibdev_index).filter(|index| *index != NO_INDEX);
+        let context = Context::shared_by(guid, index)?;
         state.context = Some(context.clone());
         Ok(context)
     }
@@ -525,6 +533,16 @@ pub(super) mod tests {
         assert_eq!(late.send(listen), Err(Refused::Os(Errno::ENOENT)));
         drop(late);
         assert_eq!(commands(kernel), [7, 1], "LISTEN, DESTROY_ID");
+    }
+
+    #[test]
+    fn an_index_that_the_kernel_does_not_tell_is_none() {
+        let (channel, kernel) = fake_channel();
+        let inner = fake_id(&channel, PortSpace::Tcp);
+        // This kernel stores nothing at all.
+        assert_eq!(inner.query_addr().expect("an answer").ibdev_index, NO_INDEX);
+        drop((channel, inner));
+        assert_eq!(commands(kernel), [19], "QUERY");
     }
 
     #[test]

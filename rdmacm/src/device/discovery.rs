@@ -18,13 +18,21 @@ pub(super) fn list(sources: &mut Sources) -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// The first device that `wanted` accepts by what one request tells of all, with its driver and
-/// uverbs device.
+/// The device that [is the one](Device::is) with `guid` and `index`, with its driver and uverbs
+/// device.
 pub(super) fn find(
     sources: &mut Sources,
-    wanted: impl FnMut(&Device) -> bool,
+    guid: Guid,
+    index: Option<u32>,
 ) -> Result<Option<Device>> {
-    let mut found = devices(sources)?.into_iter().find(wanted);
+    // However many devices there are.
+    let named = index.and_then(|index| {
+        let request =
+            Request::new(nl::RDMA_NLDEV_CMD_GET).u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, index);
+        sources.netlink().ok()?.get(request, Device::from_netlink).ok()
+    });
+    let among = named.map_or_else(|| devices(sources), |device| Ok(vec![device]))?;
+    let mut found = among.into_iter().find(|device| device.is(guid, index));
     complete(sources, found.as_mut_slice())?;
     Ok(found)
 }
@@ -153,6 +161,8 @@ mod tests {
     use crate::sys::netlink::fake::{done, error, hex, message};
     use crate::sys::sysfs::fake::Tree;
 
+    /// That of rxe0.
+    const GUID: Guid = Guid::new(0x8891_32ff_fee5_4df9);
     const DEVICE: u16 = 0x1401;
     const CHARDEV: u16 = 0x140f;
 
@@ -245,19 +255,51 @@ mod tests {
             done(1, 0),
             message(CHARDEV, 2, &hex(golden::UVERBS)),
         ]);
-        let found = find(&mut sources, |device| device.index() == Some(0)).unwrap().unwrap();
+        let found = find(&mut sources, GUID, None).unwrap().unwrap();
         assert_eq!((found.name(), found.driver()), ("rxe0", Some(DriverId::RDMA_DRIVER_RXE)));
         assert_eq!(found.uverbs().unwrap().name(), "uverbs0");
         assert_eq!(kernel.requests().len(), 2);
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_not_found() {
+    #[cfg(target_endian = "little")]
+    fn by_its_index_a_device_is_found_without_the_others() {
+        let answers = [
+            message(DEVICE, 1, &hex(golden::DEVICE)),
+            message(CHARDEV, 2, &hex(golden::UVERBS)),
+            message(DEVICE, 3, &hex(golden::DEVICE)),
+        ];
+        let (mut sources, kernel) = Sources::netlink_only(&answers);
+        let found = find(&mut sources, GUID, Some(0)).unwrap().unwrap();
+        assert_eq!((found.name(), found.uverbs().unwrap().name()), ("rxe0", "uverbs0"));
+        let requests = kernel.requests();
+        assert_eq!(requests.len(), 2, "none for the list");
+        assert_eq!(requests[0][16..], hex("0800 0100 00000000"), "DEV_INDEX 0");
+        // Where the index is another device's by now, nobody is meant.
+        let other = Guid::new(GUID.get() + 1);
+        assert_eq!(find(&mut sources, other, Some(0)).unwrap(), None);
+        assert_eq!(kernel.requests().len(), 1);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_device_that_came_again_is_not_the_one_that_is_meant() {
+        let (mut sources, _kernel) = Sources::netlink_only(&[
+            error(1, -libc::EINVAL),
+            message(DEVICE, 2, &hex(golden::DEVICE)),
+            done(2, 0),
+        ]);
+        assert_eq!(find(&mut sources, GUID, Some(3)).unwrap(), None);
+    }
+
+    #[test]
+    fn without_netlink_the_guid_tells_which_device_is_meant() {
         let tree = Tree::new(golden::SYSFS);
         let sources = &mut Sources::sysfs_only(&tree);
-        assert_eq!(find(sources, |device| device.name() == "rxe1").unwrap(), None);
-        let siw = find(sources, |device| device.name() == "siw0").unwrap().unwrap();
-        assert_eq!(siw.uverbs().unwrap().name(), "uverbs1");
+        for index in [None, Some(7)] {
+            assert_eq!(find(sources, GUID, index).unwrap().unwrap().name(), "rxe0");
+            assert_eq!(find(sources, Guid::new(7), index).unwrap(), None);
+        }
     }
 
     #[test]

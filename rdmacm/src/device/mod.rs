@@ -64,10 +64,9 @@ pub fn list() -> Result<Vec<Device>> {
     discovery::list(&mut Sources::open())
 }
 
-/// The first device of [`list`] that `wanted` accepts by what it knows without driver and uverbs
-/// device.
-pub(crate) fn find(wanted: impl FnMut(&Device) -> bool) -> Result<Option<Device>> {
-    discovery::find(&mut Sources::open(), wanted)
+/// The device that [is the one](Device::is) with `guid` and `index`.
+pub(crate) fn find(guid: Guid, index: Option<u32>) -> Result<Option<Device>> {
+    discovery::find(&mut Sources::open(), guid, index)
 }
 
 /// The first GID of each active InfiniBand port, by which ids are bound to it.
@@ -196,6 +195,13 @@ impl Device {
     /// [`ErrorKind::Unsupported`] without netlink. EINVAL if the device is gone.
     pub fn resources(&self) -> Result<Resources> {
         Resources::read(&mut Sources::open(), self)
+    }
+
+    /// Whether this is the device that the connection manager means by `guid` and `index`. Linux
+    /// before 5.8 does not tell the index, and sysfs never.
+    pub(crate) fn is(&self, guid: Guid, index: Option<u32>) -> bool {
+        let same_index = self.index.zip(index).is_none_or(|(known, meant)| known == meant);
+        same_index && self.node_guid == Some(guid)
     }
 
     /// The index, for what only netlink can do.

@@ -8,6 +8,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use ucma_abi::{
@@ -19,11 +20,18 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::command::{self, Joined, Refused};
 use super::node::open_node;
+use super::per_process::PerProcess;
 use super::process::Process;
 use crate::device;
 use crate::error::Result;
 
 const PATH: &str = "/dev/infiniband/rdma_cm";
+
+/// What to do where there is no node.
+const MISSING: &str = "load the module (modprobe rdma_ucm), or give the container the node";
+
+/// The number of the device whose ABI version was asked for and is right; 0, which none has, before.
+static CHECKED: PerProcess<AtomicU64> = PerProcess::new();
 
 /// An open connection-manager file.
 #[derive(Debug)]
@@ -35,13 +43,26 @@ pub(crate) struct UcmaFile {
 impl UcmaFile {
     /// Opens the node, whose ABI version must be the one that this crate speaks.
     pub(crate) fn open() -> Result<Self> {
+        let fd = match CHECKED.load(Ordering::Relaxed) {
+            0 => None,
+            number => open_node(PATH, Some(number), MISSING).ok(),
+        };
+        let fd = fd.map_or_else(Self::open_and_check, Ok)?;
+        Ok(Self { fd, process: Process::current() })
+    }
+
+    /// The same where the node's device is not known, or is another one by now.
+    fn open_and_check() -> Result<OwnedFd> {
         let chardev = device::rdma_cm();
-        if let Some(found) = chardev.abi_version() {
+        let (number, abi) = (chardev.device_number(), chardev.abi_version());
+        if let Some(found) = abi {
             device::check_abi(PATH, found, RDMA_USER_CM_ABI_VERSION)?;
         }
-        let missing = "load the module (modprobe rdma_ucm), or give the container the node";
-        let fd = open_node(PATH, chardev.device_number(), missing)?;
-        Ok(Self { fd, process: Process::current() })
+        let fd = open_node(PATH, number, MISSING)?;
+        if let (Some(number), Some(_)) = (number, abi) {
+            CHECKED.store(number, Ordering::Relaxed);
+        }
+        Ok(fd)
     }
 
     /// A file that takes every command and answers with zeros, to see what is sent.
@@ -58,9 +79,17 @@ impl UcmaFile {
 
     /// Sends `request` and returns the kernel's response, whose fields past what an older kernel
     /// stores are zero.
-    pub(crate) fn command<C: Command>(&self, mut request: C) -> Result<C::Response, Refused> {
+    pub(crate) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+        self.command_over(request, C::Response::new_zeroed())
+    }
+
+    /// The same where fields past what an older kernel stores are those of `response`.
+    pub(crate) fn command_over<C: Command>(
+        &self,
+        mut request: C,
+        mut response: C::Response,
+    ) -> Result<C::Response, Refused> {
         const { assert!(C::NUMBER != RDMA_USER_CM_CMD_SET_OPTION, "its value has an address") };
-        let mut response = C::Response::new_zeroed();
         if let Some(address) = request.response_mut() {
             *address = address_of(ptr::from_mut(&mut response).cast_const());
         }

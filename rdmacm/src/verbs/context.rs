@@ -138,15 +138,13 @@ impl Context {
     }
 
     /// The same for the device that the kernel names to an id.
-    pub(crate) fn shared_by(guid: Guid, index: u32) -> Result<Self> {
-        let is_meant = |device: &Device| {
-            device.node_guid() == Some(guid) && device.index().is_none_or(|known| known == index)
-        };
+    pub(crate) fn shared_by(guid: Guid, index: Option<u32>) -> Result<Self> {
         let missing = || {
-            let subject = format!("with GUID {guid} and index {index}");
-            Error::os("find the device", subject, Errno::ENODEV)
+            let index = index.map_or_else(String::new, |index| format!(" and index {index}"));
+            Error::os("find the device", format!("with GUID {guid}{index}"), Errno::ENODEV)
         };
-        Self::share(is_meant, || device::find(is_meant)?.ok_or_else(missing))
+        let find = || device::find(guid, index)?.ok_or_else(missing);
+        Self::share(|device| device.is(guid, index), find)
     }
 
     fn share(

@@ -95,6 +95,16 @@ fn what_fails_for_one_fails_for_the_other() {
     for (line, complaint) in [
         (format!("udaddy -s {V4}"), "nobody listens on the port"),
         (format!("udaddy -s {V4} -S 5000"), "5000 bytes"),
+        ("udaddy -f ip -s no.such.host".into(), "EAI_NONAME"),
+        // On RoCE a GID leads nowhere.
+        ("udaddy -f gid -s fe80::1".into(), "ENODEV"),
+        ("ucmatose -f gid -s fe80::1".into(), "cannot resolve the route"),
+        ("ucmatose -f gid -s ::ffff:10.0.0.1 -P ib".into(), "cannot resolve the route"),
+        ("ucmatose -f gid -b fe80::1 -s fe80::1".into(), "cannot resolve the address"),
+        ("ucmatose -f gid -b fe80::1".into(), "cannot bind"),
+        ("ucmatose -f ip -s no.such.host".into(), "EAI_NONAME"),
+        ("ucmatose -f ip -b 10.9.9.9".into(), "EADDRNOTAVAIL"),
+        (format!("ucmatose -f ip -s {V4} -p 7199"), "nobody listens on the port"),
         (format!("mckey -m ff0e::1 -b {V6}"), "cannot join the multicast group"),
         (format!("mckey -m 239.1.1.1 -b {V4} -p 2"), "cannot bind"),
         // Neither rxe nor siw has flags.

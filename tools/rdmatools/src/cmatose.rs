@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use clap::Args;
 use rdmacm::Token;
-use rdmacm::addr::{AddrInfoFlags, Family, Hints};
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, Family, Hints};
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit};
 
 use crate::endpoint::{Endpoint, poll};
 use crate::failure::Failure;
-use crate::host::find;
 use crate::number::number;
+use crate::stopped::{Stopped, find};
 
+const NAME: &str = "cmatose";
 const RESOLUTION: Duration = Duration::from_secs(2);
+/// What the C program returns where there is no room for a connection.
+const ENOMEM: i32 = -12;
 
 /// Make many connections, and send messages over each
 #[derive(Debug, Args)]
@@ -89,8 +92,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     writeln!(test.out, "test complete")?;
     let Test { nodes, out, .. } = test;
     drop(nodes);
-    writeln!(out, "return status {}", if done.is_ok() { 0 } else { -1 })?;
-    done
+    Stopped::report(done, out)
 }
 
 /// A connection, from its id to its queue pair.
@@ -145,14 +147,11 @@ impl<'a> Test<'a> {
         Ok(writeln!(self.out, "{line}")?)
     }
 
-    fn serve(&mut self) -> Result<(), Failure> {
+    fn serve(&mut self) -> Result<(), Stopped> {
         self.say("cmatose: starting server")?;
         let listener = CmId::new(&self.channel, self.options.port_space)?;
-        let here = find(
-            self.options.source.as_deref(),
-            Some(&self.options.port),
-            &Hints { flags: self.hints().flags | AddrInfoFlags::PASSIVE, ..self.hints() },
-        )?;
+        let hints = Hints { flags: self.hints().flags | AddrInfoFlags::PASSIVE, ..self.hints() };
+        let here = self.find(self.options.source.as_deref(), Some(&self.options.port), &hints)?;
         let here =
             here.src_addr.ok_or_else(|| Failure::because("there is no address to bind to"))?;
         listener.bind(here)?;
@@ -178,10 +177,10 @@ impl<'a> Test<'a> {
             }
         }
         self.disconnects()?;
-        self.say("disconnected")
+        Ok(self.say("disconnected")?)
     }
 
-    fn connect(&mut self, server: &str) -> Result<(), Failure> {
+    fn connect(&mut self, server: &str) -> Result<(), Stopped> {
         for _ in 0..self.options.connections {
             let id = CmId::new(&self.channel, self.options.port_space)?;
             self.nodes.insert(id.token(), Node::Id(id));
@@ -190,21 +189,32 @@ impl<'a> Test<'a> {
         let mut hints = self.hints();
         if let Some(source) = &self.options.source {
             let flags = hints.flags | AddrInfoFlags::PASSIVE;
-            hints.src_addr = find(Some(source), None, &Hints { flags, ..hints.clone() })?.src_addr;
+            let passive = Hints { flags, ..hints.clone() };
+            hints.src_addr = self.find(Some(source), None, &passive)?.src_addr;
         }
-        let peer = find(Some(server), Some(&self.options.port), &hints)?;
+        let peer = self.find(Some(server), Some(&self.options.port), &hints)?;
         let there =
             peer.dst_addr.ok_or_else(|| Failure::because("there is no address to resolve"))?;
         self.say("cmatose: connecting")?;
         for node in self.nodes.values() {
             node.id().resolve_addr(peer.src_addr, there, RESOLUTION)?;
         }
-        let talked = self.connects().and_then(|()| self.reply());
+        let talked = self.connects().and_then(|()| Ok(self.reply()?));
         if talked.is_ok() && self.options.migrate {
             self.migrate(None)?;
         }
         let ended = self.disconnects();
         talked.and(ended)
+    }
+
+    /// The first of what is found for a node and a service.
+    fn find(
+        &mut self,
+        node: Option<&str>,
+        service: Option<&str>,
+        hints: &Hints,
+    ) -> Result<AddrInfo, Stopped> {
+        find(node, service, hints, NAME, self.out)
     }
 
     fn reply(&mut self) -> Result<(), Failure> {
@@ -232,26 +242,26 @@ impl<'a> Test<'a> {
         })
     }
 
-    fn connects(&mut self) -> Result<(), Failure> {
+    fn connects(&mut self) -> Result<(), Stopped> {
         while self.connects_left > 0 {
             self.next_event()?;
         }
         Ok(())
     }
 
-    fn disconnects(&mut self) -> Result<(), Failure> {
+    fn disconnects(&mut self) -> Result<(), Stopped> {
         while self.disconnects_left > 0 {
             self.next_event()?;
         }
         Ok(())
     }
 
-    fn next_event(&mut self) -> Result<(), Failure> {
+    fn next_event(&mut self) -> Result<(), Stopped> {
         use EventType as T;
         let mut event = self.channel.get_event()?;
         match event.event_type() {
-            T::AddrResolved => self.resolve_route(&event),
-            T::RouteResolved => self.ask(&event),
+            T::AddrResolved => Ok(self.resolve_route(&event)?),
+            T::RouteResolved => Ok(self.ask(&event)?),
             T::ConnectRequest => {
                 let id = event.take_request().expect("a request brings an id");
                 self.accept(id)
@@ -266,10 +276,7 @@ impl<'a> Test<'a> {
             }
             T::AddrError | T::RouteError | T::ConnectError | T::Unreachable | T::Rejected => {
                 self.connects_left -= 1;
-                let (name, status) = (event.event_type(), event.status());
-                self.say(&format!("cmatose: event: {name}, error: {status}"))?;
-                let failure = event.failure(T::Established);
-                Err(failure.map_or_else(|| Failure::because(name.to_string()), Failure::from))
+                Err(Stopped::by(&event, T::Established, NAME, self.out))
             }
             T::Disconnected => {
                 if let Some(node) = self.nodes.get(&event.token()) {
@@ -308,11 +315,12 @@ impl<'a> Test<'a> {
         Ok(())
     }
 
-    fn accept(&mut self, id: CmId) -> Result<(), Failure> {
+    fn accept(&mut self, id: CmId) -> Result<(), Stopped> {
         if self.nodes.len() == self.options.connections {
             self.say("cmatose: failing connection request")?;
             id.reject(b"")?;
-            return Err(Failure::because("there is one connection more than wanted"));
+            let failure = Failure::because("there is one connection more than wanted");
+            return Err(Stopped { status: ENOMEM, failure });
         }
         let endpoint = self.prepare(id)?;
         if let Some(timeout) = self.options.ack_timeout {

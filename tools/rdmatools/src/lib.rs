@@ -17,6 +17,7 @@ mod number;
 mod perf;
 mod pingpong;
 mod rping;
+mod stopped;
 mod udaddy;
 mod xhello;
 

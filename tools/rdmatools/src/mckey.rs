@@ -11,9 +11,10 @@ use rdmacm::addr::{Address, IbAddress};
 use rdmacm::cm::{CmId, EventChannel, EventType, Membership, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
-use crate::datagram::{self, Node, Plan, Stopped};
+use crate::datagram::{self, Node, Plan};
 use crate::failure::Failure;
 use crate::host::resolve;
+use crate::stopped::Stopped;
 
 const NAME: &str = "mckey";
 const RESOLUTION: Duration = Duration::from_secs(2);

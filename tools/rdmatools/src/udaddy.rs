@@ -8,12 +8,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rdmacm::addr::{AddrInfoFlags, Address, Family, Hints, getaddrinfo};
+use rdmacm::addr::{AddrInfoFlags, Address, Family, Hints};
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
-use crate::datagram::{self, Node, Plan, Stopped};
+use crate::datagram::{self, Node, Plan};
 use crate::failure::Failure;
+use crate::stopped::{Stopped, find};
 
 const NAME: &str = "udaddy";
 const PORT: &str = "7174";
@@ -88,7 +89,8 @@ impl Options {
         host: Option<&str>,
         port: Option<&str>,
         flags: AddrInfoFlags,
-    ) -> Result<Address, Failure> {
+        out: &mut dyn Write,
+    ) -> Result<Address, Stopped> {
         let (format, family) = match self.format {
             Format::Name => (AddrInfoFlags::empty(), None),
             Format::Ip => (AddrInfoFlags::NUMERICHOST, None),
@@ -96,9 +98,9 @@ impl Options {
         };
         let port_space = Some(self.port_space());
         let hints = Hints { flags: flags | format, family, port_space, ..Hints::default() };
-        let found = getaddrinfo(host, port, Some(&hints))?;
-        let address = found.first().and_then(|info| info.dst_addr.or(info.src_addr));
-        address.ok_or_else(|| Failure::because("there is no such address"))
+        let found = find(host, port, &hints, NAME, out)?;
+        let address = found.dst_addr.or(found.src_addr);
+        Ok(address.ok_or_else(|| Failure::because("there is no such address"))?)
     }
 }
 
@@ -119,7 +121,7 @@ fn server(
     let plan = options.plan();
     writeln!(out, "udaddy: starting server")?;
     let listener = CmId::new(channel, options.port_space())?;
-    let address = options.find(options.bind.as_deref(), Some(PORT), AddrInfoFlags::PASSIVE)?;
+    let address = options.find(options.bind.as_deref(), Some(PORT), AddrInfoFlags::PASSIVE, out)?;
     listener.bind(address)?;
     listener.listen(0)?;
     while nodes.len() < plan.connections {
@@ -165,10 +167,10 @@ fn client(
         nodes.push(Node::new(CmId::new(channel, options.port_space())?));
     }
     writeln!(out, "udaddy: starting client")?;
-    let passive = AddrInfoFlags::PASSIVE;
-    let source = options.bind.as_deref().map(|host| options.find(Some(host), None, passive));
+    let mut find = |host, port, flags| options.find(Some(host), port, flags, out);
+    let source = options.bind.as_deref().map(|host| find(host, None, AddrInfoFlags::PASSIVE));
     let source = source.transpose()?;
-    let address = options.find(Some(server), Some(PORT), AddrInfoFlags::empty())?;
+    let address = find(server, Some(PORT), AddrInfoFlags::empty())?;
     writeln!(out, "udaddy: connecting")?;
     for node in &*nodes {
         node.id.resolve_addr(source, address, RESOLUTION)?;
@@ -244,12 +246,14 @@ mod tests {
     #[test]
     fn addresses_are_read_as_the_format_says() {
         let find = |line: &str, host| {
-            options(line).unwrap().find(Some(host), Some(PORT), AddrInfoFlags::empty())
+            let options = options(line).unwrap();
+            options.find(Some(host), Some(PORT), AddrInfoFlags::empty(), &mut Vec::new())
         };
         let address = find("-f ip", "10.0.0.1").unwrap_or_else(|_| panic!("an address"));
         assert_eq!(address.ip(), Some("10.0.0.1:7174".parse().unwrap()));
         let address = find("-f gid", "fe80::1").unwrap_or_else(|_| panic!("a GID"));
         assert_eq!(address.family(), Family::Ib);
-        assert!(find("-f ip", "localhost").is_err());
+        let Err(stopped) = find("-f ip", "localhost") else { panic!("a name") };
+        assert_eq!(stopped.status, -2, "EAI_NONAME");
     }
 }

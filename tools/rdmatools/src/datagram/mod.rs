@@ -5,10 +5,11 @@ mod node;
 
 use std::io::Write;
 
-use rdmacm::cm::{Event, EventType, PortSpace};
+use rdmacm::cm::PortSpace;
 
 pub(crate) use self::node::Node;
 use crate::failure::Failure;
+use crate::stopped::Stopped;
 
 /// How much is sent, and by how many ids.
 #[derive(Debug, Clone, Copy)]
@@ -27,31 +28,6 @@ impl Plan {
     }
 }
 
-/// Why it ended early, and the status that the C program returns then.
-pub(crate) struct Stopped {
-    status: i32,
-    failure: Failure,
-}
-
-impl<F: Into<Failure>> From<F> for Stopped {
-    fn from(failure: F) -> Self {
-        Self { status: -1, failure: failure.into() }
-    }
-}
-
-impl Stopped {
-    /// What `event` is to `program`, which waited for `wanted`.
-    pub(crate) fn by(event: &Event, wanted: EventType, program: &str, out: &mut dyn Write) -> Self {
-        let (name, status) = (event.event_type(), event.status());
-        let told = writeln!(out, "{program}: event: {name}, error: {status}");
-        match (told, event.failure(wanted)) {
-            (Err(error), _) => error.into(),
-            (Ok(()), Some(error)) => Self { status, failure: error.into() },
-            (Ok(()), None) => Failure::because(format!("{name} came twice")).into(),
-        }
-    }
-}
-
 /// Does `work` with the ids that it makes, and tells how it went.
 pub(crate) fn run(
     out: &mut dyn Write,
@@ -61,9 +37,7 @@ pub(crate) fn run(
     let done = work(out, &mut nodes);
     writeln!(out, "test complete")?;
     drop(nodes);
-    let status = done.as_ref().map_or_else(|stopped| stopped.status, |()| 0);
-    writeln!(out, "return status {status}")?;
-    done.map_err(|stopped| stopped.failure)
+    Stopped::report(done, out)
 }
 
 /// The port space that the C library gives `number`, decimal or hexadecimal.

@@ -16,8 +16,9 @@ use rdmacm::verbs::{
     QueuePairInit, ReceiveRequest, SendFlags, SendOperation, SendRequest,
 };
 
-use super::{Plan, Stopped};
+use super::Plan;
 use crate::failure::Failure;
+use crate::stopped::Stopped;
 
 /// What the C programs return where a message is too long.
 const EINVAL: i32 = -22;

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use rdmacm::cm::{ConnParam, EventData, EventType, RejectReason};
+use rdmacm::cm::{CmId, ConnParam, EventData, EventType, PortSpace, RejectReason};
 use rdmacm::verbs::{QpState, SendFlags};
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{
-    Connection, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe, siw,
+    Connection, LONG, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe, siw,
 };
 use crate::io::Shape;
 use crate::modify::bring;
@@ -251,6 +251,36 @@ fn what_is_beyond_a_limit_is_refused_here() {
     assert_invalid(&error, &["reject", "149 bytes", "148 are the most"]);
     unwanted.reject(&[1; 148]).expect("reject");
     ours.expect_event(EventType::Rejected).expect_err("an error by nature");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn private_data_has_the_same_limits_in_the_port_space_of_infiniband() {
+    let (ours, theirs) = (channel(), channel());
+    let of_infiniband = |channel| CmId::new(channel, PortSpace::Ib).expect("create an id");
+    let listener = of_infiniband(&theirs);
+    listener.bind(rxe(0)).expect("bind");
+    listener.listen(0).expect("listen");
+    let address = listener.local_addr().expect("query").expect("it is bound");
+    let id = of_infiniband(&ours);
+    id.resolve_addr(None, address, LONG).expect("resolve the address");
+    ours.expect_event(EventType::AddrResolved).expect("address resolved");
+    id.resolve_route(LONG).expect("resolve the route");
+    ours.expect_event(EventType::RouteResolved).expect("route resolved");
+    let client = Side::new(id, Shape::default());
+    let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
+    assert_invalid(&error, &["connect", "57 bytes", "56 are the most"]);
+    client.id.connect(&with_data(&[1; 56])).expect("connect");
+    let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
+    assert_eq!(event.private_data(), [1; 56]);
+    let server = Side::new(event.take_request().expect("an id"), Shape::default());
+    let error = server.id.reject(&[2; 149]).expect_err("too long");
+    assert_invalid(&error, &["reject", "149 bytes", "148 are the most"]);
+    let error = server.id.accept(&with_data(&[2; 197])).expect_err("too long");
+    assert_invalid(&error, &["accept", "197 bytes", "196 are the most"]);
+    server.id.accept(&with_data(&[2; 196])).expect("accept");
+    let event = ours.expect_event(EventType::Established).expect("connected");
+    assert_eq!(event.private_data(), [2; 196]);
 }
 
 #[test]

@@ -8,10 +8,17 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
-use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation, WcOpcode, WcStatus};
+use rdmacm::verbs::{
+    AddressHandle, AsyncEvent, AsyncEventType, Completion, CompletionQueue, Destination,
+    ProtectionDomain, QpType, QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
+    SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
+};
 
-use crate::bed::{Connection, Ending, LONG, Side, rxe, siw};
+use crate::bed::{Connection, Ending, LONG, Side, promised, rxe, siw};
 use crate::io::Shape;
+use crate::kt::Kt;
+use crate::node::{Node, QKEY, address, receive_shared};
+use crate::shared::Servers;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -155,4 +162,130 @@ fn another_thread_may_poll_or_keep_the_queue_too_long() {
     taken.extend(drained);
     assert_eq!(numbers(&taken), (vec![], (0..8).collect()));
     connection.close();
+}
+
+/// Nothing but what the queue pair has taken comes back, and the rest is for others.
+fn a_queue_pair_that_shares(address: SocketAddr) {
+    let servers = Servers::new(address, 2, 8, &ConnParam::default());
+    let Servers { pairs, shared, .. } = &servers;
+    let [one, other] = &pairs[..] else { panic!("two") };
+    for wr_id in 0..8 {
+        shared.receive(wr_id, 0..8).expect("post a receive");
+    }
+    for wr_id in 0..3 {
+        one.client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+        one.client.io.done(wr_id);
+    }
+    // On iWARP they need not be there yet.
+    let mut received = 0;
+    if address == siw(0) {
+        (0..3).for_each(|wr_id| assert_eq!(shared.done().wr_id(), wr_id));
+        received = 3;
+    }
+    let mut taken = Vec::new();
+    one.server.io.qp().drain(LONG, |completion| taken.push(completion)).expect("drain");
+    assert_eq!(numbers(&taken), ((received..3).collect(), vec![]));
+    one.server.io.post(9, SendOperation::Send, 0..8, SIGNALED).expect("it comes back");
+    assert_eq!(numbers(&drained(&one.server)), (vec![], vec![9]));
+    let events = one.server.io.qp().pd().context().async_events();
+    if address == rxe(0) && promised("RDMACM_TEST_KERNEL") != "6.1" {
+        let is_the_last = |event: &AsyncEvent| {
+            event.token() == Some(one.server.io.qp().token())
+                && event.event_type() == AsyncEventType::IB_EVENT_QP_LAST_WQE_REACHED
+        };
+        while !is_the_last(&events.get_event_timeout(LONG).expect("read").expect("an event")) {}
+    }
+    assert_eq!(shared.cq.poll(&mut [Completion::default()]).expect("poll"), 0);
+    for wr_id in 3..8 {
+        other.client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+        let done = shared.done();
+        assert_eq!((done.wr_id(), done.qp_num()), (wr_id, other.server.io.qp().number()));
+        other.client.io.done(wr_id);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_shares_gives_back_what_it_took_on_rxe() {
+    a_queue_pair_that_shares(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_shares_gives_back_what_it_took_on_siw0() {
+    a_queue_pair_that_shares(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_that_shares_gives_back_what_it_took_on_kt0() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let attributes = SharedReceiveQueueAttributes::default();
+    let shared = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+    let to = Node::with(&pd, QpType::IB_UVERBS_QPT_RC, 16, Some(&shared));
+    let from = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
+    from.connect(to.qp.number());
+    to.connect(from.qp.number());
+    (0..8).for_each(|wr_id| receive_shared(&shared, wr_id).expect("post a receive"));
+    from.send(0..3).expect("post sends");
+    to.send(20..24).expect("post sends");
+    let mut done = Vec::new();
+    to.qp.drain(LONG, |completion| done.push(completion)).expect("drain");
+    assert_eq!(numbers(&done), ((0..3).collect(), (20..24).collect()));
+    let event = context.async_events().get_event_timeout(LONG).expect("read").expect("an event");
+    assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_QP_LAST_WQE_REACHED);
+    assert_eq!(event.token(), Some(to.qp.token()));
+    let rest = (0..).take_while(|wr_id| receive_shared(&shared, *wr_id).is_ok()).count();
+    assert_eq!(rest, 16 - 5);
+}
+
+/// The completion queue is full whenever something is to complete on it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_marker_that_was_lost_is_forgotten() {
+    const SHORT: Duration = Duration::from_millis(5);
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 2, None).expect("completion queue");
+    let made = |qp_type| {
+        let qp = QueuePair::with_type(&pd, qp_type, &QueuePairInit::new(&cq));
+        Node { qp: qp.expect("queue pair"), cq: cq.clone(), pd: pd.clone() }
+    };
+    let filling = made(QpType::IB_UVERBS_QPT_UD);
+    filling.connect(0);
+    let handle = AddressHandle::new(&pd, &address()).expect("address handle");
+    let (qp_num, qkey) = (filling.qp.number(), QKEY);
+    let destination = Destination { address: &handle, qp_num, qkey };
+    let fill = || {
+        let mut queue = filling.qp.send_queue().expect("send queue");
+        let operation = SendOperation::SendTo { destination, imm_data: None };
+        (0..2).for_each(|wr_id| Node::push(&mut queue, wr_id, operation, 1).expect("push"));
+    };
+    let known = || format!("{cq:?}").contains("Marker");
+    for again in [true, false] {
+        let node = made(QpType::IB_UVERBS_QPT_RC);
+        node.connect(node.qp.number());
+        node.receive([7]).expect("post a receive");
+        // It is polled for sends, then for receives, and then there are the markers.
+        let mut fills = 2;
+        let lost = node.qp.drain(SHORT, |completion| {
+            if fills > 0 && completion.wr_id() != 0 {
+                fills -= 1;
+                fill();
+            }
+        });
+        let error = lost.expect_err("its markers were lost");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+        assert!(known());
+        if again {
+            node.qp.drain(LONG, |_| panic!("nothing is left")).expect("there is room now");
+            assert!(!known());
+        }
+        drop(node);
+        assert_eq!(cq.poll(&mut [Completion::default()]).expect("poll"), 0);
+        assert!(!known());
+    }
 }

@@ -15,7 +15,7 @@ pub(super) struct Additions {
     pub(super) flushed: VecDeque<Completion>,
     /// What was rung for those, and has its completion in the ring still.
     pub(super) bells: Vec<Bell>,
-    /// Those whose completions have yet to come.
+    /// Those whose completions have yet to come. One may be lost, where the queue overruns.
     pub(super) markers: Vec<Marker>,
 }
 
@@ -39,8 +39,14 @@ impl Additions {
         let mut count = self.hide(into, count);
         while count < into.len() {
             let rest = &mut into[count..];
+            // Found before the ring is looked at, which has all of theirs by now.
+            let orphaned = |marker: &&Marker| marker.is_orphaned();
+            let orphans: Vec<_> = self.markers.iter().filter(orphaned).cloned().collect();
             match poll(rest) {
                 Ok(0) => {
+                    if self.flushed.is_empty() {
+                        self.markers.retain(|marker| !orphans.contains(marker));
+                    }
                     let flushed = iter::from_fn(|| self.flushed.pop_front());
                     let more =
                         rest.iter_mut().zip(flushed).map(|(place, flushed)| *place = flushed);
@@ -58,15 +64,17 @@ impl Additions {
         Ok(count)
     }
 
-    /// Takes what is nobody's out of the first `count` of `into`; how many are left.
-    fn hide(&mut self, into: &mut [Completion], mut count: usize) -> usize {
-        for place in (0..count).rev() {
-            if self.is_nobodys(&into[place]) {
-                into[place..count].rotate_left(1);
-                count -= 1;
+    /// Takes what is nobody's out of the first `count` of `into`; how many are left. In their order: a
+    /// marker makes those before it forgotten.
+    fn hide(&mut self, into: &mut [Completion], count: usize) -> usize {
+        let mut left = 0;
+        for place in 0..count {
+            if !self.is_nobodys(&into[place]) {
+                into[left] = into[place];
+                left += 1;
             }
         }
-        count
+        left
     }
 
     /// Whether `completion` is that of a bell or a marker, which has served then.
@@ -76,7 +84,8 @@ impl Additions {
             return true;
         }
         if let Some(marker) = self.markers.iter().position(|marker| marker.made(completion)) {
-            self.markers.swap_remove(marker);
+            let made = self.markers.swap_remove(marker);
+            self.markers.retain(|marker| !marker.precedes(&made));
             return true;
         }
         false
@@ -85,8 +94,11 @@ impl Additions {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::verbs::WcStatus;
+    use crate::verbs::drain::Side;
     use verbs_abi::ib_uverbs_wc;
 
     const NUMBER: u32 = 17;
@@ -99,11 +111,11 @@ mod tests {
 
     /// Polls places for `most` completions until nothing comes; `None` is a marker.
     fn polled(most: usize, ring: &[Option<u64>], added: &[Option<u64>]) -> Vec<u64> {
-        let mut additions = Additions::default();
+        let (mut additions, life) = (Additions::default(), Arc::default());
         let mut completions = |wr_ids: &[Option<u64>]| -> VecDeque<_> {
             let completion = |wr_id: &Option<u64>| {
                 flushed(wr_id.unwrap_or_else(|| {
-                    let marker = Marker::new(NUMBER);
+                    let marker = Marker::new(NUMBER, Side::Send, &life);
                     additions.markers.push(marker.clone());
                     marker.wr_id()
                 }))
@@ -158,5 +170,38 @@ mod tests {
         assert_eq!(additions.merge(&mut into, 0, |_| Err(())), Err(()));
         assert_eq!(additions.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(1));
         assert_eq!(into[0].wr_id(), 2);
+    }
+
+    /// The numbers of those that are left of `markers` after a poll that finds `ring`.
+    fn left(markers: &[&Marker], ring: &[&Marker]) -> Vec<u64> {
+        let markers = markers.iter().copied().cloned().collect();
+        let mut additions = Additions { markers, ..Additions::default() };
+        let mut ring = ring.iter().map(|marker| flushed(marker.wr_id()));
+        let poll = |into: &mut [Completion]| {
+            let taken = into.iter_mut().zip(ring.by_ref());
+            Ok::<_, ()>(taken.map(|(place, completion)| *place = completion).count())
+        };
+        let mut into = [Completion::default(); 4];
+        assert_eq!(additions.merge(&mut into, 0, poll), Ok(0), "they are nobody's");
+        additions.markers.iter().map(Marker::wr_id).collect()
+    }
+
+    #[test]
+    fn a_marker_whose_completion_was_lost_is_forgotten() {
+        let [one, other] = [(); 2].map(|()| Arc::new(()));
+        let [first, second] = [(); 2].map(|()| Marker::new(NUMBER, Side::Send, &one));
+        let receive = Marker::new(NUMBER, Side::Receive, &one);
+        let third = Marker::new(NUMBER, Side::Send, &other);
+        let numbers = |markers: &[&Marker]| -> Vec<_> {
+            markers.iter().map(|marker| marker.wr_id()).collect()
+        };
+        assert_eq!(left(&[&first, &receive], &[]), numbers(&[&first, &receive]));
+        // A later one of the same queue has completed.
+        assert_eq!(left(&[&first, &receive, &second], &[&second]), numbers(&[&receive]));
+        assert_eq!(left(&[&first, &second], &[&first]), numbers(&[&second]));
+        // The queue pair is gone; another one has its number.
+        drop(one);
+        assert_eq!(left(&[&first, &third, &receive], &[]), numbers(&[&third]));
+        assert_eq!(left(&[&first, &receive], &[&first]), numbers(&[]));
     }
 }

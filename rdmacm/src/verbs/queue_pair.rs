@@ -109,6 +109,8 @@ pub struct QueuePair {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) object: Object<ib_uverbs_destroy_qp>,
+    /// Behind the object: ends when the kernel's queue pair is gone.
+    pub(super) life: Arc<()>,
     reporter: Reporter,
     pd: ProtectionDomain,
     pub(super) send_cq: CompletionQueue,
@@ -218,6 +220,7 @@ impl QueuePair {
         let (response, send, receive) = context.provider().create_qp(context, request)?;
         let inner = Inner {
             object: Object::new(context, response.qp_handle),
+            life: Arc::default(),
             reporter,
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),

@@ -209,13 +209,23 @@ mod tests {
             "rdmatools link add rxe0",
             "rdmatools link add rxe0 type mlx5 netdev eth0",
             "rdmatools link add rxe0 kind rxe netdev eth0",
-            "rdmatools rdma_xserver -c x",
+            "rdmatools rdma_xserver -c y",
             "link delete",
         ];
         for line in lines {
             let (status, out, err) = call(line);
             assert_eq!((status, out.as_str()), (2, ""), "{line}");
             assert!(err.contains("Usage") || err.contains("--help"), "{line}: {err}");
+        }
+    }
+
+    /// rdma-core's programs have it, and end with EOPNOTSUPP on rxe and siw.
+    #[test]
+    fn xrc_is_refused_by_name() {
+        for line in ["rdma_xserver -c x", "rdmatools rdma_xclient -c Xrc -s 10.0.0.1"] {
+            let (status, out, err) = call(line);
+            assert_eq!((status, out.as_str()), (2, ""), "{line}");
+            assert!(err.contains("x is XRC, whose sends no driver that is known here"), "{err}");
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct ServerOptions {
     /// Port or service to listen on
     #[arg(short = 'p', value_name = "PORT", default_value = "7471")]
     port: String,
-    /// Type of communication: r for reliable connected queue pairs
+    /// Type of communication: r for reliable connected queue pairs; x (XRC) is refused
     #[arg(short = 'c', value_name = "TYPE", default_value = "r")]
     communication: Communication,
 }
@@ -38,7 +38,7 @@ pub(crate) struct ClientOptions {
     /// Port or service of the server
     #[arg(short = 'p', value_name = "PORT", default_value = "7471")]
     port: String,
-    /// Type of communication: r for reliable connected queue pairs
+    /// Type of communication: r for reliable connected queue pairs; x (XRC) is refused
     #[arg(short = 'c', value_name = "TYPE", default_value = "r")]
     communication: Communication,
 }
@@ -56,6 +56,9 @@ impl FromStr for Communication {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.chars().next() {
             Some('r' | 'R') => Ok(Self::ReliableConnected),
+            Some('x' | 'X') => {
+                Err("x is XRC, whose sends no driver that is known here carries out")
+            }
             _ => Err("the type that there is is r"),
         }
     }

@@ -95,6 +95,14 @@ static void kt_keep(struct ib_qp_attr *kept, const struct ib_qp_attr *attr, int 
 		kept->retry_cnt = attr->retry_cnt;
 	if (mask & IB_QP_RNR_RETRY)
 		kept->rnr_retry = attr->rnr_retry;
+	if (mask & IB_QP_PATH_MIG_STATE)
+		kept->path_mig_state = attr->path_mig_state;
+	if (mask & IB_QP_ALT_PATH) {
+		kept->alt_ah_attr = attr->alt_ah_attr;
+		kept->alt_pkey_index = attr->alt_pkey_index;
+		kept->alt_port_num = attr->alt_port_num;
+		kept->alt_timeout = attr->alt_timeout;
+	}
 }
 
 static int kt_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,

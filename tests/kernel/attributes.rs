@@ -1,0 +1,106 @@
+//! Every attribute of a queue pair, as the kernel passes it to `kt0`, which keeps what it is told.
+
+use rdmacm::verbs::{
+    AccessFlags, Mtu, QpState, QpType, QueuePair, QueuePairAttributes as Attributes,
+};
+use rdmacm::verbs_abi::{ib_mig_state, ib_uverbs_ah_attr, ib_uverbs_qp_dest};
+
+use crate::kt::Kt;
+use crate::node::Node;
+
+fn modify(qp: &QueuePair, attributes: Attributes) {
+    qp.modify(&attributes).expect("modify");
+}
+
+fn path(dlid: u16) -> ib_uverbs_ah_attr {
+    ib_uverbs_ah_attr {
+        dlid,
+        sl: 3,
+        src_path_bits: 1,
+        static_rate: 2,
+        port_num: 1,
+        ..ib_uverbs_ah_attr::default()
+    }
+}
+
+fn leads_to(destination: &ib_uverbs_qp_dest, path: &ib_uverbs_ah_attr) -> bool {
+    let ib_uverbs_qp_dest { dlid, sl, src_path_bits, static_rate, is_global, port_num, .. } =
+        *destination;
+    (dlid, sl, src_path_bits, static_rate, is_global, port_num)
+        == (path.dlid, path.sl, path.src_path_bits, path.static_rate, 0, path.port_num)
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_set_is_told() {
+    let kt = Kt::load();
+    let Node { qp, .. } = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_RC, 16);
+    let access =
+        AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+    modify(&qp, Attributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1).access(access));
+    let receive = Attributes::to(QpState::IB_QPS_RTR)
+        .address(path(7))
+        .path_mtu(Mtu::IB_MTU_2048)
+        .dest_qp_num(0x12_3456)
+        .rq_psn(0x65_4321)
+        .max_dest_rd_atomic(5)
+        .min_rnr_timer(9)
+        .alternate(path(8), 0, 11);
+    modify(&qp, receive);
+    let told = qp.query().expect("query");
+    assert_eq!((told.qp_state, told.cur_qp_state), (QpState::IB_QPS_RTR, QpState::IB_QPS_RTR));
+    assert_eq!((told.qp_access_flags, told.port_num, told.pkey_index), (access, 1, 0));
+    assert!(leads_to(&told.dest, &path(7)), "{:?}", told.dest);
+    assert!(leads_to(&told.alt_dest, &path(8)), "{:?}", told.alt_dest);
+    assert_eq!((told.alt_port_num, told.alt_pkey_index, told.alt_timeout), (1, 0, 11));
+    assert_eq!(told.path_mtu, Mtu::IB_MTU_2048);
+    assert_eq!((told.dest_qp_num, told.rq_psn), (0x12_3456, 0x65_4321));
+    assert_eq!((told.max_dest_rd_atomic, told.min_rnr_timer), (5, 9));
+    let send = Attributes::to(QpState::IB_QPS_RTS)
+        .from_state(QpState::IB_QPS_RTR)
+        .timeout(14)
+        .retry_cnt(5)
+        .rnr_retry(6)
+        .sq_psn(0xab_cdef)
+        .max_rd_atomic(4)
+        .path_mig_state(ib_mig_state::IB_MIG_REARM);
+    modify(&qp, send);
+    let told = qp.query().expect("query");
+    assert_eq!(
+        (told.qp_state, told.path_mig_state),
+        (QpState::IB_QPS_RTS, ib_mig_state::IB_MIG_REARM)
+    );
+    assert_eq!((told.timeout, told.retry_cnt, told.rnr_retry), (14, 5, 6));
+    assert_eq!((told.sq_psn, told.max_rd_atomic), (0xab_cdef, 4));
+    // Without a step.
+    modify(&qp, Attributes::default().access(AccessFlags::empty()).min_rnr_timer(3));
+    modify(&qp, Attributes::to(QpState::IB_QPS_SQD).en_sqd_async_notify(true));
+    modify(&qp, Attributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQD));
+    let told = qp.query().expect("query");
+    assert_eq!((told.qp_access_flags, told.min_rnr_timer), (AccessFlags::empty(), 3));
+    // What does not fit: the state that it is in, and what the device has.
+    for attributes in [
+        Attributes::to(QpState::IB_QPS_SQD).from_state(QpState::IB_QPS_SQD),
+        Attributes::to(QpState::IB_QPS_INIT),
+        Attributes::to(QpState(9)),
+    ] {
+        let error = qp.modify(&attributes).expect_err("it is in RTS");
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    }
+    assert_eq!(qp.query().expect("query").qp_state, QpState::IB_QPS_RTS);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_have_a_key_and_no_peer() {
+    let kt = Kt::load();
+    let Node { qp, .. } = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_UD, 16);
+    modify(&qp, Attributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1).qkey(0x1111_2222));
+    assert_eq!(qp.query().expect("query").qkey, 0x1111_2222);
+    let error = qp.modify(&Attributes::to(QpState::IB_QPS_RTR).dest_qp_num(1)).expect_err("a peer");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    modify(&qp, Attributes::to(QpState::IB_QPS_RTR).qkey(0x3333_4444));
+    modify(&qp, Attributes::to(QpState::IB_QPS_RTS).sq_psn(17));
+    let told = qp.query().expect("query");
+    assert_eq!((told.qkey, told.sq_psn), (0x3333_4444, 17));
+}

@@ -45,7 +45,7 @@ impl Own {
         link::add(self.name, self.kind, self.netdev).expect("add the link");
         match self.kind {
             link::LinkKind::Siw => wait_until_active(self.name),
-            link::LinkKind::Rxe => wait_until_usable(self.name, self.address.ip()),
+            _ => wait_until_usable(self.name, self.address.ip()),
         }
     }
 

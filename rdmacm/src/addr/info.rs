@@ -66,6 +66,7 @@ pub struct Hints {
 #[doc(alias = "rdma_addrinfo")]
 #[doc(alias = "rdma_freeaddrinfo")]
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AddrInfo {
     /// [`PASSIVE`](AddrInfoFlags::PASSIVE) where the result is for the side that listens.
     pub flags: AddrInfoFlags,

@@ -63,6 +63,7 @@ impl Default for ConnParam {
 /// library.
 #[doc(alias = "rdma_ud_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DatagramParam {
     /// Bytes of the peer's program, zero-padded to the message's field.
     pub private_data: Vec<u8>,

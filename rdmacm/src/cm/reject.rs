@@ -61,6 +61,7 @@ impl fmt::Display for RejectReason {
 
 /// A rejected connection: what the peer said.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rejection {
     /// Why.
     pub reason: RejectReason,

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 /// What the kernel knows of the way to the peer: the `route` of the C library's id.
 #[doc(alias = "rdma_route")]
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Route {
     /// The local port as an InfiniBand address: its GID, and the service id that stands for the
     /// port number. On RoCE the GID is the IP address, on iWARP it is made of the hardware address.

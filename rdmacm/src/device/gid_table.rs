@@ -12,6 +12,7 @@ use crate::sys::sysfs::Directory;
 
 /// An entry of a port's GID table.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GidEntry {
     /// The place in the table, as address vectors name it.
     pub index: u32,

@@ -20,6 +20,7 @@ const NETDEV_NAME_SIZE: usize = 16;
 
 /// The software devices of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LinkKind {
     /// Software RoCE, module rdma_rxe.
     Rxe,

@@ -186,6 +186,7 @@ bitflags! {
 
 /// The local memory of a request.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Payload<'a> {
     /// Registered memory, gathered (or, reading, scattered) in this order. The device uses it until
     /// the request completes.

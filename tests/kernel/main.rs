@@ -3,6 +3,7 @@
 mod address;
 mod allocation;
 mod async_event;
+mod attributes;
 mod backlog;
 mod bed;
 mod by_hand;
@@ -34,6 +35,7 @@ mod operation;
 mod option;
 mod permission;
 mod process;
+mod refusal;
 mod removal;
 mod reregistration;
 mod resize;

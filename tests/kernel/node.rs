@@ -84,7 +84,7 @@ impl Node {
         Self::push_gathered(queue, 0, operation, &[])
     }
 
-    fn push_gathered(
+    pub(crate) fn push_gathered(
         queue: &mut SendQueue<'_>,
         wr_id: u64,
         operation: SendOperation<'_>,
@@ -105,9 +105,16 @@ impl Node {
     }
 
     pub(crate) fn push_receive(queue: &mut ReceiveQueue<'_>, wr_id: u64) -> Result<()> {
-        let scatter = [Sge { addr: 0.into(), length: 64, lkey: 0 }];
+        Self::push_scattered(queue, wr_id, &[Sge { addr: 0.into(), length: 64, lkey: 0 }])
+    }
+
+    pub(crate) fn push_scattered(
+        queue: &mut ReceiveQueue<'_>,
+        wr_id: u64,
+        scatter: &[Sge],
+    ) -> Result<()> {
         // SAFETY: as above.
-        unsafe { queue.push(&ReceiveRequest { wr_id, scatter: &scatter }) }
+        unsafe { queue.push(&ReceiveRequest { wr_id, scatter }) }
     }
 
     /// Posts receives, by one command.

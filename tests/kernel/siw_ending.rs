@@ -4,10 +4,11 @@ use std::iter;
 
 use rdmacm::cm::EventType;
 use rdmacm::verbs::{
-    QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
+    AccessFlags, MemoryRegion, QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
+    SendOperation, WcOpcode,
 };
 
-use crate::bed::Connection;
+use crate::bed::{Connection, promised};
 use crate::io::{Shape, receive_nothing};
 use crate::modify::bring;
 use crate::siw::{connected, flushed, tell};
@@ -94,14 +95,24 @@ fn what_was_sent_arrives() {
     server_channel.expect_event(EventType::Disconnected).expect("the server hears");
 }
 
+/// A wrong key, one without the right to write, one whose region is gone.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn memory_that_the_peer_may_not_touch_ends_the_connection() {
-    for read in [false, true] {
+    let write =
+        AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+    for (read, access, change, gone) in [
+        (false, write, 0x5500, false),
+        (true, AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ, 0x5500, false),
+        (false, AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ, 0, false),
+        (false, write, 0, true),
+    ] {
         let connection = connected(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
         tell(client, server);
-        let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey() ^ 0x5500);
+        let region = MemoryRegion::alloc(server.io.qp().pd(), 64, access).expect("memory region");
+        let (remote_addr, rkey) = (region.addr(), region.rkey() ^ change);
+        let kept = (!gone).then_some(region);
         let operation = match read {
             true => SendOperation::Read { remote_addr, rkey },
             false => SendOperation::Write { remote_addr, rkey },
@@ -117,7 +128,48 @@ fn memory_that_the_peer_may_not_touch_ends_the_connection() {
             false => assert_eq!(completion.opcode(), WcOpcode::IB_UVERBS_WC_RDMA_WRITE),
         }
         assert!(client.io.polled().is_none());
+        if let Some(region) = kept {
+            let mut bytes = [1; 64];
+            region.read(0, &mut bytes).expect("within the region");
+            assert_eq!(bytes, [0; 64]);
+        }
     }
+}
+
+/// Reading needs no right.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn memory_without_any_right_is_read() {
+    if !["6.1", "6.12"].contains(&promised("RDMACM_TEST_KERNEL").as_str()) {
+        return;
+    }
+    let connection = connected(Shape::default());
+    let Connection { client, server, .. } = &connection;
+    tell(client, server);
+    let region = MemoryRegion::alloc(server.io.qp().pd(), 64, AccessFlags::empty());
+    let mut region = region.expect("memory region");
+    region.write(0, b"not for peers").expect("within the region");
+    let read = SendOperation::Read { remote_addr: region.addr(), rkey: region.rkey() };
+    client.io.post(1, read, 0..13, SIGNALED).expect("post a read");
+    client.io.done(1);
+    assert_eq!(client.io.bytes(0..13), b"not for peers");
+    connection.close();
+}
+
+/// There is no word for "not ready".
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_that_nobody_receives_ends_the_connection() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    tell(client, server);
+    client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
+    assert_eq!(flushed(server.io.next()), 2);
+    // It was sent.
+    client.io.done(1);
 }
 
 /// siw gives a new queue pair the lowest number that is free.

@@ -32,6 +32,10 @@ use crate::sys::mapping::Mapping;
 /// `IB_USER_VERBS_CMD_DEREG_MR`; where the kernel refuses that, memory that the region owns is leaked
 /// rather than given to somebody else while a device may write to it.
 ///
+/// A peer reaches it by its key, as far as the rights go that it is registered with. siw (of Linux 6.1 and
+/// 6.12 at least) does not look for the right to read: who has the key, or guesses it, reads every region of
+/// the queue pair's protection domain.
+///
 /// While a [window](super::MemoryWindow) is bound to the region, the kernel does not deregister it.
 /// Then it stays registered, with the memory that it owns, until the window is gone too or was bound
 /// to another region. [`destroy`](Self::destroy) tells.

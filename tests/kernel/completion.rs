@@ -7,15 +7,16 @@ use std::time::Duration;
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
 use rdmacm::ErrorKind;
+use rdmacm::cm::ConnParam;
 use rdmacm::device::Resources;
 use rdmacm::verbs::{
-    Completion, CompletionChannel, CompletionQueue, ProtectionDomain, QpState, QueuePairAttributes,
-    QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
+    Completion, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QpState,
+    QueuePairAttributes, QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
 };
 
 use crate::bed::{
     Connection, LONG, announce, asleep, assert_invalid, channel, device, listen, objects, resolve,
-    rxe,
+    rxe, siw,
 };
 use crate::child::let_sigusr1_interrupt;
 use crate::io::Shape;
@@ -260,14 +261,17 @@ fn a_wait_with_a_deadline_ends_while_another_thread_keeps_the_poller() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sizes_that_no_queue_has_are_refused() {
-    let context = rdmacm::verbs::Context::open(&device("rxe0")).expect("open");
-    for capacity in [0, 1 << 20, u32::MAX] {
-        let error = CompletionQueue::new(&context, capacity, None).expect_err("refused");
-        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+fn sizes_that_no_queue_has_are_refused_on_siw0_too() {
+    for name in ["rxe0", "siw0"] {
+        let context = Context::open(&device(name)).expect("open");
+        let most = context.query_device().expect("query the device").max_cqe;
+        for capacity in [0, most + 1, u32::MAX] {
+            let error = CompletionQueue::new(&context, capacity, None).expect_err("refused");
+            assert_eq!(error.errno(), libc::EINVAL, "{capacity} on {name}: {error}");
+        }
+        let cq = CompletionQueue::new(&context, 100, None).expect("completion queue");
+        assert!(cq.capacity() >= 100, "{}", cq.capacity());
     }
-    let cq = CompletionQueue::new(&context, 100, None).expect("completion queue");
-    assert!(cq.capacity() >= 100, "{}", cq.capacity());
 }
 
 #[test]
@@ -302,18 +306,20 @@ fn destroying_a_queue_waits_for_its_event() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_in_use_is_not_destroyed() {
-    let connection = Connection::new(Shape::default());
-    let io = &connection.client.io;
-    let error = io.cq().clone().destroy().expect_err("a queue pair is on it");
-    assert_eq!(error.error().errno(), libc::EBUSY);
-    let error = io.qp().clone().destroy().expect_err("its id has it");
-    assert_eq!(error.error().errno(), libc::EBUSY);
-    let error = io.qp().pd().clone().destroy().expect_err("all is made in it");
-    assert_eq!(error.error().errno(), libc::EBUSY);
-    // No harm is done.
-    deliver(&connection, 1, SIGNALED);
-    connection.close();
+fn what_is_in_use_is_not_destroyed_on_siw0_either() {
+    for address in [rxe(0), siw(0)] {
+        let connection = Connection::to(address, Shape::default(), &ConnParam::default());
+        let io = &connection.client.io;
+        let error = io.cq().clone().destroy().expect_err("a queue pair is on it");
+        assert_eq!(error.error().errno(), libc::EBUSY);
+        let error = io.qp().clone().destroy().expect_err("its id has it");
+        assert_eq!(error.error().errno(), libc::EBUSY);
+        let error = io.qp().pd().clone().destroy().expect_err("all is made in it");
+        assert_eq!(error.error().errno(), libc::EBUSY);
+        // No harm is done.
+        deliver(&connection, 1, SIGNALED);
+        connection.close();
+    }
 }
 
 #[test]

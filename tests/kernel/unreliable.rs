@@ -4,7 +4,8 @@ use std::thread;
 
 use rdmacm::ErrorKind;
 use rdmacm::verbs::{
-    Mtu, QpState, QpType, QueuePairAttributes, QueuePairCaps, SendFlags, SendOperation, WcStatus,
+    AccessFlags, Mtu, QpState, QpType, QueuePairAttributes, QueuePairCaps, SendFlags,
+    SendOperation, WcStatus,
 };
 
 use crate::bed::assert_invalid;
@@ -118,6 +119,26 @@ fn every_state_and_back_to_the_first() {
     one.post(7, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     third.done(6);
     one.done(7);
+}
+
+/// Beside the rights of the memory, which allows all of it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_has_rights_of_its_own() {
+    let write = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+    for (access, reads) in [(AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ, true), (write, false)] {
+        let [from, to] = connected(QpType::IB_UVERBS_QPT_RC);
+        modify(to.qp(), QueuePairAttributes::default().access(access));
+        let (granted, other) = match reads {
+            true => (to.read_at(0), to.written_at(0)),
+            false => (to.written_at(0), to.read_at(0)),
+        };
+        from.post(1, granted, 0..8, SIGNALED).expect("post");
+        from.done(1);
+        from.post(2, other, 0..8, SIGNALED).expect("post");
+        let refused = from.next();
+        assert_eq!((refused.wr_id(), refused.status()), (2, WcStatus::IB_WC_REM_INV_REQ_ERR));
+    }
 }
 
 #[test]

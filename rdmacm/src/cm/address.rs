@@ -117,7 +117,8 @@ impl CmId {
     /// `RDMA_USER_CM_CMD_LISTEN`. A `ConnectRequest` follows for each peer. `backlog` is how many
     /// may wait to be read from the channel; 0 is the most that the kernel allows
     /// (`net.rdma_ucm.max_backlog`), and so is anything above it. A request beyond it is dropped on
-    /// InfiniBand and RoCE, and the peer asks again.
+    /// InfiniBand and RoCE, and the peer asks again; on iWARP, and where the peer asks where to send
+    /// datagrams, it is rejected.
     ///
     /// # Errors
     ///

@@ -161,7 +161,7 @@ fn a_region_of_kt0_takes_other_memory() {
 /// Also those that the driver does not know, or the kernel: it says so.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_right_is_passed_on() {
+fn every_right_is_passed_on_by_siw0_too() {
     use AccessFlags as A;
     const NO: i32 = libc::EOPNOTSUPP;
     const INVALID: i32 = libc::EINVAL;

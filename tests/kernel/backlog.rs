@@ -7,15 +7,16 @@ use std::time::Duration;
 use nix::poll::PollTimeout;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::ucma_abi::ib_cm_sidr_status;
+use rdmacm_tests::wait_until;
 
 use crate::bed::{LONG, Side, ask, channel, id, ids, resolve, rxe, siw};
 use crate::channel::readable;
 use crate::io::Shape;
 
-/// How often the kernel's connection manager has sent requests again.
-fn asked_again() -> u64 {
-    let counter = "/sys/class/infiniband/rxe0/ports/1/cm_tx_retries/req";
-    let count = fs::read_to_string(counter).expect("the kernel counts");
+/// How often the kernel's connection manager has done with requests what `counter` counts.
+fn requests(counter: &str) -> u64 {
+    let path = format!("/sys/class/infiniband/rxe0/ports/1/{counter}/req");
+    let count = fs::read_to_string(path).expect("the kernel counts");
     count.trim().parse().expect("a number")
 }
 
@@ -94,22 +95,26 @@ fn requests_beyond_it_come_again_and_none_is_lost() {
     let before = ids();
     let listener = id(&theirs);
     let address = listen(&listener, rxe(0));
-    let again = asked_again();
+    let [heard, again] = ["cm_rx_msgs", "cm_tx_retries"].map(requests);
     let clients = [(); CLIENTS].map(|()| ask(&ours, address, &ConnParam::default()));
-    let mut requests = Vec::new();
+    wait_until("each has asked", || requests("cm_rx_msgs") >= heard + CLIENTS as u64);
+    let mut events = Vec::new();
     for _ in 0..CLIENTS {
         let event =
             theirs.get_event_timeout(LONG).expect("read").expect("each asks until it is heard");
         assert_eq!(event.event_type(), EventType::ConnectRequest);
-        requests.push(event);
+        events.push(event);
     }
-    drop(requests);
+    drop(events);
     for _ in 0..CLIENTS {
         let event = ours.get_event().expect("an answer");
         assert_eq!(event.event_type(), EventType::Rejected);
     }
     // Counted when the answer is there.
-    assert!(asked_again() > again, "there was room for one, and somebody had to ask again");
+    assert!(
+        requests("cm_tx_retries") > again,
+        "there was room for one, and somebody had to ask again"
+    );
     drop(clients);
     // A request that was sent again while its answer was under way may have come as one more.
     drop(listener);

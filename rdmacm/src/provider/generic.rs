@@ -23,8 +23,8 @@ use verbs_abi::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use super::request::{count, inline, total};
-use super::{PollError, PostError, kernel};
+use super::request::{check_send, count, inline, length, total};
+use super::{PollError, PostError, Posted, kernel};
 use crate::error::Result;
 use crate::sys::uverbs::{MOST_POSTED, Polled};
 use crate::verbs::{
@@ -116,6 +116,10 @@ impl CompletionRing {
     }
 }
 
+fn unsupported<T>(what: &'static str) -> Posted<T> {
+    Err(PostError::Unsupported(what))
+}
+
 /// Requests that are collected.
 #[derive(Debug)]
 struct Batch<W> {
@@ -137,9 +141,9 @@ impl<W: IntoBytes + Immutable> Batch<W> {
     }
 
     /// The number of pieces, if there is room for a request with these.
-    fn room_for(&self, pieces: &[Sge]) -> Result<u32, PostError> {
+    fn room_for(&self, pieces: &[Sge]) -> Posted<u32> {
         let count = count(pieces, self.max_sge)?;
-        total(pieces)?;
+        length(total(pieces))?;
         match self.requests.len() < self.max_wr as usize {
             true => Ok(count),
             false => Err(PostError::Full(self.max_wr)),
@@ -163,7 +167,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         context: &Context,
         request: impl Fn(u32, u32, u32) -> C,
         bad_wr: fn(C::Response) -> u32,
-    ) -> Result<(), PostError> {
+    ) -> Posted {
         let (mut first, mut first_piece) = (0, 0);
         let mut outcome = Ok(());
         while first < self.requests.len() && outcome.is_ok() {
@@ -223,15 +227,8 @@ impl SendRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
-    pub(super) unsafe fn store(
-        &mut self,
-        state: QpState,
-        request: &SendRequest<'_>,
-    ) -> Result<(), PostError> {
-        if state.0 < QpState::IB_QPS_RTS.0 {
-            let reason = format!("the queue pair is in {state}, and sends need IB_QPS_RTS");
-            return Err(PostError::Invalid(reason.into()));
-        }
+    pub(super) unsafe fn store(&mut self, state: QpState, request: &SendRequest<'_>) -> Posted {
+        check_send(state)?;
         let pieces = match request.payload {
             Payload::Gather(pieces) => pieces,
             Payload::Inline(bytes) => {
@@ -246,7 +243,7 @@ impl SendRing {
     }
 
     /// The element of a request, less its pieces.
-    fn element(&self, request: &SendRequest<'_>) -> Result<ib_uverbs_send_wr, PostError> {
+    fn element(&self, request: &SendRequest<'_>) -> Posted<ib_uverbs_send_wr> {
         let base = ib_uverbs_send_wr {
             wr_id: request.wr_id.into(),
             send_flags: ib_send_flags::from_bits_retain(request.flags.bits()),
@@ -275,13 +272,13 @@ impl SendRing {
             | SendOperation::WriteWithImm { .. }
                 if self.qp_type == QpType::IB_UVERBS_QPT_XRC_INI =>
             {
-                return Err(PostError::Unsupported(
+                return unsupported(
                     "the command has no place for the number of the peer's shared receive queue",
-                ));
+                );
             }
             // Only draining posts such.
             SendOperation::Send if self.qp_type == QpType::IB_UVERBS_QPT_UD => {
-                return Err(PostError::Unsupported("a datagram without an address handle"));
+                return unsupported("a datagram without an address handle");
             }
             SendOperation::Send => of(Opcode::IB_UVERBS_WR_SEND),
             SendOperation::SendWithImm { imm_data } => {
@@ -327,13 +324,13 @@ impl SendRing {
             | SendOperation::Flush { .. }
             | SendOperation::LocalInvalidate { .. }
             | SendOperation::BindWindow { .. } => {
-                return Err(PostError::Unsupported("the kernel's command does not carry it"));
+                return unsupported("the kernel's command does not carry it");
             }
         })
     }
 
     /// Posts what was stored. `IB_USER_VERBS_CMD_POST_SEND`.
-    pub(super) fn ring(&mut self, context: &Context, qp_handle: u32) -> Result<(), PostError> {
+    pub(super) fn ring(&mut self, context: &Context, qp_handle: u32) -> Posted {
         let request = |wr_count, sge_count, wqe_size| ib_uverbs_post_send {
             response: AlignedU64::default(),
             qp_handle,
@@ -360,7 +357,7 @@ impl ReceiveRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
-    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         let num_sge = self.batch.room_for(request.scatter)?;
         let element = ib_uverbs_recv_wr { wr_id: request.wr_id.into(), num_sge, reserved: 0 };
         self.batch.store(element, request.scatter);
@@ -368,7 +365,7 @@ impl ReceiveRing {
     }
 
     /// Posts what was stored. `IB_USER_VERBS_CMD_POST_RECV` or `IB_USER_VERBS_CMD_POST_SRQ_RECV`.
-    pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+    pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Posted {
         let response = AlignedU64::default();
         if self.shared {
             let request = |wr_count, sge_count, wqe_size| ib_uverbs_post_srq_recv {

@@ -34,7 +34,7 @@ use crate::device::{Chardev, Device, DriverId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
-use crate::verbs::{Completion, Context, QpState, QpType, ReceiveRequest, SendRequest};
+use crate::verbs::{Completion, Context, QpState, QpType, ReceiveRequest, SendRequest, Sge};
 
 /// Which driver's data path a context has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,25 @@ pub(crate) enum Provider {
 
 /// Why storing a request, or ringing for it, failed. Nothing is posted, but for
 /// [`Refused`](PostError::Refused).
-#[derive(Debug)]
+///
+/// It is made amid what is to be fast, and so of nothing that takes a call; [`during`](Self::during)
+/// puts it into words.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum PostError {
     /// The queue holds this many already.
     Full(u32),
     /// The queue cannot hold the request.
-    Invalid(Cow<'static, str>),
+    Invalid(&'static str),
+    /// The request has more pieces of memory than the queue takes.
+    ManyPieces { given: usize, most: u32 },
+    /// The request has more bytes in itself than the queue takes.
+    ManyBytes { given: usize, most: u32 },
+    /// The message has more bytes than there may be.
+    Long(u64),
+    /// The queue pair is in a state in which nothing can be sent.
+    Early(QpState),
+    /// The driver refuses the first of as many requests, and the library has taken them back.
+    TakenBack { requests: usize, reason: &'static str },
     /// The device or its driver does not do it.
     Unsupported(&'static str),
     /// The library has made so many completions that are not polled that it makes no more.
@@ -69,6 +82,9 @@ pub(crate) enum PostError {
     Unposted { errno: i32, unposted: usize },
 }
 
+/// What posting comes to.
+pub(crate) type Posted<T = ()> = Result<T, PostError>;
+
 impl PostError {
     /// The error of `operation` on `subject` of a device.
     #[cold]
@@ -78,28 +94,48 @@ impl PostError {
         operation: &'static str,
         subject: String,
     ) -> Error {
-        let (errno, reason) = match self {
-            Self::Unpolled => {
-                let reason = "the completion queue holds all the flush errors that it can";
-                (Errno::ENOMEM, reason.into())
-            }
+        let invalid = |errno: Errno, reason: Cow<'static, str>| ErrorKind::Invalid {
+            errno: errno as i32,
+            reason,
+        };
+        let kind = match self {
             Self::Full(most) => {
                 let reason = format!("the queue is full: {most} requests are outstanding");
-                (Errno::ENOMEM, reason.into())
+                invalid(Errno::ENOMEM, reason.into())
             }
-            Self::Invalid(reason) => (Errno::EINVAL, reason),
-            Self::Unsupported(what) => {
-                let kind = ErrorKind::Unsupported(what.into());
-                return Error::new(operation, subject, kind);
+            Self::Unpolled => {
+                let reason = "the completion queue holds all the flush errors that it can";
+                invalid(Errno::ENOMEM, reason.into())
             }
+            Self::Invalid(reason) => invalid(Errno::EINVAL, reason.into()),
+            Self::ManyPieces { given, most } => {
+                let reason = format!("{given} pieces of memory where {most} are the most");
+                invalid(Errno::EINVAL, reason.into())
+            }
+            Self::ManyBytes { given, most } => {
+                let reason = format!("{given} bytes inline where {most} are the most");
+                invalid(Errno::EINVAL, reason.into())
+            }
+            Self::Long(bytes) => {
+                invalid(Errno::EINVAL, format!("a message of {bytes} bytes").into())
+            }
+            Self::Early(state) => {
+                let reason = format!("the queue pair is in {state}, and sends need IB_QPS_RTS");
+                invalid(Errno::EINVAL, reason.into())
+            }
+            Self::TakenBack { requests, reason } => {
+                let reason = format!(
+                    "the driver refuses the first of the last {requests} requests, and none of \
+                     them is posted: {reason}"
+                );
+                invalid(Errno::EINVAL, reason.into())
+            }
+            Self::Unsupported(what) => ErrorKind::Unsupported(what.into()),
             Self::Malformed(what) => return Error::malformed(operation, subject, what),
             Self::Refused(refused) => return context.refused(operation, &subject, refused),
-            Self::Unposted { errno, unposted } => {
-                let kind = ErrorKind::Unposted { errno, unposted };
-                return Error::new(operation, subject, kind);
-            }
+            Self::Unposted { errno, unposted } => ErrorKind::Unposted { errno, unposted },
         };
-        Error::new(operation, subject, ErrorKind::Invalid { errno: errno as i32, reason })
+        Error::new(operation, subject, kind)
     }
 }
 
@@ -220,7 +256,7 @@ impl Provider {
             }
             Self::Generic => {
                 let (response, ring) = generic::create_cq(context, request)?;
-                Ok((response, CompletionRing::Generic(ring), Arming::Command))
+                Ok((response, CompletionRing::Generic(Box::new(ring)), Arming::Command))
             }
             Self::Siw => {
                 let (response, ring, arming) = siw::create_cq(context, request)?;
@@ -253,8 +289,10 @@ impl Provider {
             }
             Self::Generic => {
                 let (response, send, receive) = generic::create_qp(context, request)?;
-                let receive = receive.map_or(ReceiveRing::Absent(absent), ReceiveRing::Generic);
-                Ok((response, SendRing::Generic(send), receive))
+                let receive = receive.map_or(ReceiveRing::Absent(absent), |receive| {
+                    ReceiveRing::Generic(Box::new(receive))
+                });
+                Ok((response, SendRing::Generic(Box::new(send)), receive))
             }
             Self::Unknown => Err(unsupported("create a queue pair", context)),
         }
@@ -280,7 +318,7 @@ impl Provider {
             }
             Self::Generic => {
                 let (response, ring) = generic::create_srq(context, request)?;
-                Ok((response, ReceiveRing::Generic(ring)))
+                Ok((response, ReceiveRing::Generic(Box::new(ring))))
             }
             Self::Unknown => Err(unsupported("create a shared receive queue", context)),
         }
@@ -314,20 +352,29 @@ fn unsupported(operation: &'static str, context: &Context) -> Error {
 pub(crate) enum CompletionRing {
     Rxe(rxe::CompletionRing),
     Siw(siw::CompletionRing),
-    Generic(generic::CompletionRing),
+    Generic(Box<generic::CompletionRing>),
     /// None, and why.
     Absent(&'static str),
 }
 
 impl CompletionRing {
     /// Takes completions off the ring; how many.
-    #[inline]
     pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, PollError> {
         match self {
             Self::Rxe(ring) => ring.poll(into).map_err(PollError::Malformed),
             Self::Siw(ring) => Ok(ring.poll(into)),
             Self::Generic(ring) => ring.poll(into),
             Self::Absent(why) => Err(PollError::Malformed(why)),
+        }
+    }
+
+    /// The same in the least time. `None`, and nothing is taken, where it fails or takes a command.
+    #[inline(always)]
+    pub(crate) fn try_poll(&mut self, into: &mut [Completion]) -> Option<usize> {
+        match self {
+            Self::Rxe(ring) => ring.poll(into).ok(),
+            Self::Siw(ring) => Some(ring.poll(into)),
+            Self::Generic(_) | Self::Absent(_) => None,
         }
     }
 
@@ -393,7 +440,7 @@ impl Arming {
 pub(crate) enum SendRing {
     Rxe(rxe::SendRing),
     Siw(siw::SendRing),
-    Generic(generic::SendRing),
+    Generic(Box<generic::SendRing>),
 }
 
 impl SendRing {
@@ -403,16 +450,15 @@ impl SendRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
-    #[inline]
     pub(crate) unsafe fn store(
         &mut self,
         doorbell: Doorbell<'_>,
         state: QpState,
         request: &SendRequest<'_>,
-    ) -> Result<(), PostError> {
+    ) -> Posted {
         match self {
             // SAFETY: the contract is the same.
-            Self::Rxe(ring) => unsafe { ring.store(doorbell, state, request) },
+            Self::Rxe(ring) => unsafe { ring.store(doorbell.context, state, request) },
             // SAFETY: as above.
             Self::Siw(ring) => unsafe { ring.store(doorbell, state, request) },
             // SAFETY: as above.
@@ -420,9 +466,31 @@ impl SendRing {
         }
     }
 
+    /// The same in the least time; whether it is stored. It is not where that fails, nor where more is
+    /// to be done for it.
+    ///
+    /// # Safety
+    ///
+    /// That of [`store`](Self::store).
+    #[inline(always)]
+    pub(crate) unsafe fn try_store(
+        &mut self,
+        context: &Context,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> bool {
+        match self {
+            // SAFETY: the contract is the same.
+            Self::Rxe(ring) => unsafe { ring.store(context, state, request) }.is_ok(),
+            // SAFETY: as above.
+            Self::Siw(ring) => unsafe { ring.try_store(state, request) },
+            Self::Generic(_) => false,
+        }
+    }
+
     /// Has the device look at what was stored since the last time.
     #[inline]
-    pub(crate) fn ring(&mut self, doorbell: Doorbell<'_>) -> Result<(), PostError> {
+    pub(crate) fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
         match self {
             Self::Rxe(ring) => ring.ring(doorbell),
             Self::Siw(ring) => ring.ring(doorbell),
@@ -453,15 +521,14 @@ const LOST: &str = "its ring could not be mapped when it was resized";
 pub(crate) enum ReceiveRing {
     Rxe(rxe::ReceiveRing),
     Siw(siw::ReceiveRing),
-    Generic(generic::ReceiveRing),
+    Generic(Box<generic::ReceiveRing>),
     /// There is none, and why.
     Absent(&'static str),
 }
 
 impl ReceiveRing {
     /// That the kernel looks at what is posted to a queue pair in `state`.
-    #[inline]
-    pub(crate) fn check(&self, state: QpState) -> Result<(), PostError> {
+    pub(crate) fn check(&self, state: QpState) -> Posted {
         match self {
             Self::Rxe(_) | Self::Generic(_) => request::check_receive(state),
             Self::Siw(_) => siw::check_state(state),
@@ -474,8 +541,7 @@ impl ReceiveRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
-    #[inline]
-    pub(crate) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(crate) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         match self {
             // SAFETY: the contract is the same.
             Self::Rxe(ring) => unsafe { ring.store(request) },
@@ -483,14 +549,35 @@ impl ReceiveRing {
             Self::Siw(ring) => unsafe { ring.store(request) },
             // SAFETY: as above.
             Self::Generic(ring) => unsafe { ring.store(request) },
-            Self::Absent(why) => Err(PostError::Invalid((*why).into())),
+            Self::Absent(why) => Err(PostError::Invalid(why)),
+        }
+    }
+
+    /// The same in the least time; whether it is stored, and nobody need be told. It is not where that
+    /// fails, nor with other than one piece of memory with something in it, nor where the driver keeps its queues in the
+    /// kernel.
+    ///
+    /// # Safety
+    ///
+    /// That of [`store`](Self::store).
+    #[inline(always)]
+    pub(crate) unsafe fn try_store(&mut self, request: &ReceiveRequest<'_>) -> bool {
+        let [piece @ Sge { length: 1.., .. }] = request.scatter else { return false };
+        // A copy, of which is known what was just looked at.
+        let request = &ReceiveRequest { wr_id: request.wr_id, scatter: &[*piece] };
+        match self {
+            // SAFETY: the contract is the same.
+            Self::Rxe(ring) => unsafe { ring.store(request) }.is_ok(),
+            // SAFETY: as above.
+            Self::Siw(ring) => unsafe { ring.store(request) }.is_ok(),
+            Self::Generic(_) | Self::Absent(_) => false,
         }
     }
 
     /// Tells the device of what was stored since the last time, where it does not see that. The kernel knows the
     /// queue pair, or the shared receive queue, as `handle`.
     #[inline]
-    pub(crate) fn ring(&mut self, context: &Context, handle: u32) -> Result<(), PostError> {
+    pub(crate) fn ring(&mut self, context: &Context, handle: u32) -> Posted {
         match self {
             Self::Rxe(_) | Self::Siw(_) | Self::Absent(_) => Ok(()),
             Self::Generic(ring) => ring.ring(context, handle),
@@ -498,7 +585,7 @@ impl ReceiveRing {
     }
 
     /// Stores a request without memory.
-    pub(crate) fn store_nothing(&mut self, wr_id: u64) -> Result<(), PostError> {
+    pub(crate) fn store_nothing(&mut self, wr_id: u64) -> Posted {
         // SAFETY: the request names no memory.
         unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[] }) }
     }

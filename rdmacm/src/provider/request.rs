@@ -1,44 +1,51 @@
 //! What the drivers check of a work request before they store it.
 
-use super::PostError;
+use super::{PostError, Posted};
 use crate::verbs::{QpState, Sge};
 
 /// The length of all pieces together.
-pub(super) fn total(pieces: &[Sge]) -> Result<u32, PostError> {
-    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
-    u32::try_from(sum).map_err(|_| PostError::Invalid(format!("a message of {sum} bytes").into()))
+#[inline(never)]
+pub(super) fn total(pieces: &[Sge]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.length)).sum()
+}
+
+/// The length of a message of `bytes`.
+#[inline]
+pub(super) fn length(bytes: u64) -> Posted<u32> {
+    u32::try_from(bytes).map_err(|_| PostError::Long(bytes))
 }
 
 /// The number of pieces, if the queue takes as many.
-pub(super) fn count(pieces: &[Sge], most: u32) -> Result<u32, PostError> {
-    match u32::try_from(pieces.len()) {
-        Ok(count) if count <= most => Ok(count),
-        _ => {
-            let given = pieces.len();
-            let reason = format!("{given} pieces of memory where {most} are the most");
-            Err(PostError::Invalid(reason.into()))
-        }
-    }
+#[inline]
+pub(super) fn count(pieces: &[Sge], most: u32) -> Posted<u32> {
+    let given = pieces.len();
+    within(given, most).ok_or(PostError::ManyPieces { given, most })
 }
 
 /// The number of bytes that a request carries in itself, if the queue takes as many.
-pub(super) fn inline(bytes: &[u8], most: u32) -> Result<u32, PostError> {
-    match u32::try_from(bytes.len()) {
-        Ok(length) if length <= most => Ok(length),
-        _ => {
-            let given = bytes.len();
-            let reason = format!("{given} bytes inline where {most} are the most");
-            Err(PostError::Invalid(reason.into()))
-        }
-    }
+#[inline]
+pub(super) fn inline(bytes: &[u8], most: u32) -> Posted<u32> {
+    let given = bytes.len();
+    within(given, most).ok_or(PostError::ManyBytes { given, most })
 }
 
-/// That the kernel looks at what is posted in `state`.
 #[inline]
-pub(super) fn check_receive(state: QpState) -> Result<(), PostError> {
-    if state == QpState::IB_QPS_RESET {
-        let reason = "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT";
-        return Err(PostError::Invalid(reason.into()));
+fn within(given: usize, most: u32) -> Option<u32> {
+    u32::try_from(given).ok().filter(|given| *given <= most)
+}
+
+/// That the kernel looks at sends that are posted in `state`.
+#[inline]
+pub(super) fn check_send(state: QpState) -> Posted {
+    if state.0 >= QpState::IB_QPS_RTS.0 { Ok(()) } else { Err(PostError::Early(state)) }
+}
+
+/// That the kernel looks at receives that are posted in `state`.
+pub(super) fn check_receive(state: QpState) -> Posted {
+    match state {
+        QpState::IB_QPS_RESET => Err(PostError::Invalid(
+            "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT",
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }

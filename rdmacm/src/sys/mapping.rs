@@ -46,6 +46,7 @@ impl Mapping {
 
     /// The first byte. Valid for reads and writes of [`len`](Self::len) bytes until the mapping is
     /// dropped.
+    #[inline]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -30,8 +30,11 @@ const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Where the number of the running process is kept: a page that the kernel fills with zeros in a forked
-/// child, or [`NO_PAGE`]. Null until somebody asks: no lock may be held while a thread forks.
-static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// child, or [`NO_PAGE`]. [`UNMADE`] until somebody asks: no lock may be held while a thread forks.
+static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNMADE).cast_mut());
+
+/// Stands for the page that nobody has asked for yet: zero for ever.
+static UNMADE: AtomicU64 = AtomicU64::new(0);
 
 /// Stands for the page where the kernel has no such pages (before Linux 4.14): zero for ever, so that
 /// the process id is asked for each time.
@@ -39,10 +42,10 @@ static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 
 /// [`MARK`], made by the first that asks.
 fn mark() -> &'static AtomicU64 {
-    let (made, null) = (wiped_page(), ptr::null_mut());
+    let (made, unmade) = (wiped_page(), ptr::from_ref(&UNMADE).cast_mut());
     let nowhere = ptr::from_ref(&NO_PAGE).cast_mut();
     let published = made.unwrap_or(nowhere);
-    let mark = match MARK.compare_exchange(null, published, Ordering::AcqRel, Ordering::Acquire) {
+    let mark = match MARK.compare_exchange(unmade, published, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => published,
         Err(earlier) => {
             if let Some(page) = made.and_then(|page| NonNull::new(page.cast())) {
@@ -74,19 +77,34 @@ fn wiped_page() -> Option<*mut AtomicU64> {
 }
 
 impl Process {
+    /// The number of the running process, or 0 where it is not known yet.
+    #[inline]
+    fn number() -> u64 {
+        let mark = MARK.load(Ordering::Acquire);
+        // SAFETY: it is a static, or what `mark` has published, see there.
+        unsafe { &*mark }.load(Ordering::Relaxed)
+    }
+
     /// The process that is running now.
     #[inline]
     pub(crate) fn current() -> Self {
-        let mark = MARK.load(Ordering::Acquire);
-        // SAFETY: it is null or what `mark` has published, see there.
-        let number = unsafe { mark.as_ref() }.map_or(0, |number| number.load(Ordering::Relaxed));
-        if number == 0 { Self::first_seen() } else { Self(number) }
+        match Self::number() {
+            0 => Self::first_seen(),
+            number => Self(number),
+        }
+    }
+
+    /// Whether this is surely the process that is running now. It is not known where a process has no
+    /// number, or the kernel no page to keep it in.
+    #[inline]
+    pub(crate) fn is_surely_current(self) -> bool {
+        Self::number() == self.0
     }
 
     /// Whether this is the process that is running now.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
-        self == Self::current()
+        self.is_surely_current() || self == Self::current()
     }
 
     /// Refuses what a forked child must not do with its parent's objects.

@@ -78,6 +78,12 @@ impl UverbsFile {
         self.process.is_current()
     }
 
+    /// Whether they surely may be: where they may not, it is to be asked again.
+    #[inline]
+    pub(crate) fn surely_belongs_here(&self) -> bool {
+        self.process.is_surely_current()
+    }
+
     /// Refuses what a forked child must not do with its parent's file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Refused> {

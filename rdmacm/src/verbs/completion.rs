@@ -319,7 +319,23 @@ impl CompletionQueue {
     /// Those of [`poller`](Self::poller) and [`Poller::poll`].
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
-        self.poller()?.poll(into)
+        if self.context().file().surely_belongs_here() {
+            if let Some(ring) = self.inner.ring.hold_if_free() {
+                let mut poller = Poller { inner: &self.inner, ring };
+                if let Some(count) = poller.ring.get().try_poll(into) {
+                    let polled = poller.add(into, count);
+                    poller.ring.pass_on();
+                    return polled;
+                }
+            }
+        }
+        self.poll_with_care(into)
+    }
+
+    /// The same whoever has the poller, and where something is wrong, or a command is needed.
+    #[inline(never)]
+    fn poll_with_care(&self, into: &mut [Completion]) -> Result<usize> {
+        self.poller()?.poll_with_care(into)
     }
 
     /// The same, or `None` where another thread keeps the poller until `deadline`.
@@ -511,33 +527,47 @@ impl Poller<'_> {
     ///
     /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
     /// is out of order; [`ErrorKind::DeviceGone`] where there is a command.
-    #[inline]
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
+        if self.inner.object.context().file().surely_belongs_here() && !self.ring.is_awaited() {
+            if let Some(count) = self.ring.get().try_poll(into) {
+                return self.add(into, count);
+            }
+        }
+        self.poll_with_care(into)
+    }
+
+    /// The same where others wait, or something is wrong, or a command is needed.
+    #[inline(never)]
+    fn poll_with_care(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
         self.ring.give_way();
         self.take(into)
     }
 
     /// The same in this process, and nobody has his turn: who is let in may stay.
-    #[inline]
     pub(super) fn take(&mut self, into: &mut [Completion]) -> Result<usize> {
-        let polled = self.ring.get().poll(into);
-        // What the library adds it has added before this, or else is for the next poll.
-        let polled = match self.inner.has_additions.load(Ordering::Acquire) {
-            false => polled,
-            true => polled.and_then(|count| self.poll_with_additions(into, count)),
-        };
-        polled.map_err(|error| error.during(self.inner.object.context(), POLL, &self.inner.name()))
+        match self.ring.get().poll(into) {
+            Ok(count) => self.add(into, count),
+            Err(error) => Err(self.inner.unpolled(error)),
+        }
+    }
+
+    /// Adds what the library adds to the first `count` of `into`, which were on the ring.
+    #[inline(always)]
+    fn add(&mut self, into: &mut [Completion], count: usize) -> Result<usize> {
+        // What the library adds it has added before the ring was read, or else is for the next poll.
+        match self.inner.has_additions.load(Ordering::Acquire) {
+            false => Ok(count),
+            true => self.poll_with_additions(into, count),
+        }
     }
 
     #[cold]
-    fn poll_with_additions(
-        &mut self,
-        into: &mut [Completion],
-        count: usize,
-    ) -> Result<usize, PollError> {
+    #[inline(never)]
+    fn poll_with_additions(&mut self, into: &mut [Completion], count: usize) -> Result<usize> {
         let mut additions = self.inner.additions();
-        let count = additions.merge(into, count, |rest| self.ring.get().poll(rest))?;
+        let merged = additions.merge(into, count, |rest| self.ring.get().poll(rest));
+        let count = merged.map_err(|error| self.inner.unpolled(error))?;
         self.inner.has_additions.store(!additions.is_empty(), Ordering::Relaxed);
         Ok(count)
     }
@@ -546,6 +576,11 @@ impl Poller<'_> {
 impl Inner {
     fn additions(&self) -> MutexGuard<'_, Additions> {
         unpoisoned(self.additions.lock())
+    }
+
+    #[cold]
+    fn unpolled(&self, error: PollError) -> Error {
+        error.during(self.object.context(), POLL, &self.name())
     }
 
     /// The kernel's object, with nothing on it.

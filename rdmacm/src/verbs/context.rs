@@ -181,6 +181,7 @@ impl Context {
     /// completed is polled, events are read, objects are destroyed and dropped. The kernel keeps a
     /// removed device until its contexts are closed, and rxe and siw do not let go of theirs before: drop
     /// them, and all that was made in them.
+    #[inline]
     pub fn is_gone(&self) -> bool {
         self.inner.gone.load(Ordering::Relaxed)
     }
@@ -318,7 +319,6 @@ impl Context {
     /// Refuses `operation` on `what` of this device in a child of the process that opened it. First
     /// in calls that take a lock or store to a ring: a lock that another thread held while the
     /// process forked stays locked in the child.
-    #[inline]
     pub(crate) fn check_process(
         &self,
         operation: &'static str,
@@ -329,7 +329,6 @@ impl Context {
     }
 
     /// The same, and where the device is gone.
-    #[inline]
     pub(crate) fn check_usable(
         &self,
         operation: &'static str,
@@ -341,6 +340,12 @@ impl Context {
             checked => checked,
         };
         checked.map_err(|refused| self.refused(operation, &what(), refused))
+    }
+
+    /// Whether both surely have nothing to refuse: where this says no, they are to be asked.
+    #[inline]
+    pub(super) fn is_surely_usable(&self) -> bool {
+        self.inner.file.surely_belongs_here() && !self.is_gone()
     }
 
     /// The error of `operation` on `what` of this device.

@@ -10,7 +10,7 @@ use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
 use super::{Completion, QpState, WcStatus};
 use crate::error::{Error, ErrorKind, Result};
-use crate::provider::PostError;
+use crate::provider::{PostError, Posted};
 
 const DRAIN: &str = "drain";
 
@@ -98,26 +98,26 @@ impl<'a> Draining<'a> {
 
     /// Posts the marker by `post`, unless it is posted; not while somebody has the queue, where `post`
     /// does nothing, or there is no room.
-    fn post(
-        &mut self,
-        post: impl FnOnce(u64) -> Option<Result<(), PostError>>,
-    ) -> Result<(), PostError> {
+    fn post(&mut self, post: impl FnOnce(u64) -> Option<Posted>) -> Posted {
         if self.posted {
             return Ok(());
         }
         // Before it is posted: another thread may poll its completion at once.
         self.cq.expect_marker(self.marker.clone());
-        let outcome = post(self.marker.wr_id());
+        let Some(outcome) = post(self.marker.wr_id()) else {
+            self.cq.forget_marker(&self.marker);
+            return Ok(());
+        };
         // Where the doorbell was refused, the request stands in the queue.
-        self.posted = matches!(outcome, Some(Ok(()) | Err(PostError::Refused(_))));
+        self.posted = matches!(outcome, Ok(()) | Err(PostError::Refused(_)));
         if !self.posted {
             self.cq.forget_marker(&self.marker);
         }
-        match outcome {
-            None | Some(Ok(()) | Err(PostError::Unposted { errno: libc::ENOMEM, .. })) => Ok(()),
-            Some(Err(PostError::Full(most))) if most > 0 => Ok(()),
-            Some(Err(error)) => Err(error),
-        }
+        outcome.or_else(|error| match error {
+            PostError::Unposted { errno: libc::ENOMEM, .. } => Ok(()),
+            PostError::Full(most) if most > 0 => Ok(()),
+            error => Err(error),
+        })
     }
 }
 

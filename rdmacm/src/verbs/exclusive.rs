@@ -27,7 +27,7 @@ pub(super) struct Exclusive<T> {
 #[derive(Debug)]
 pub(super) struct Held<'a, T> {
     exclusive: &'a Exclusive<T>,
-    /// Only ever absent while another thread is let in.
+    /// Absent once it was given back, and while another thread is let in.
     value: Option<MutexGuard<'a, T>>,
 }
 
@@ -56,11 +56,16 @@ impl<T> Exclusive<T> {
     /// Waits until no other thread holds the value.
     #[inline]
     pub(super) fn hold(&self) -> Result<Held<'_, T>, HeldHere> {
+        match self.hold_if_free() {
+            Some(held) => Ok(held),
+            None => self.hold_later(),
+        }
+    }
+
+    #[cold]
+    fn hold_later(&self) -> Result<Held<'_, T>, HeldHere> {
         if self.is_held_here() {
             return Err(HeldHere);
-        }
-        if let Some(held) = self.hold_if_free() {
-            return Ok(held);
         }
         let value = Some(self.wait());
         self.holder.store(mark(), Ordering::Relaxed);
@@ -101,13 +106,11 @@ impl<T> Exclusive<T> {
     }
 
     /// Whether this thread holds the value.
-    #[inline]
     pub(super) fn is_held_here(&self) -> bool {
         // Whatever else is stored there meanwhile: this thread's mark only by itself.
         self.holder.load(Ordering::Relaxed) == mark()
     }
 
-    #[cold]
     fn wait(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let value = unpoisoned(self.value.lock());
@@ -127,19 +130,41 @@ impl<T> Exclusive<T> {
 impl<T> Held<'_, T> {
     #[inline]
     pub(super) fn get(&mut self) -> &mut T {
-        self.value.as_deref_mut().expect("it is there but within `let_in`")
+        self.value.as_deref_mut().expect("it is there but within `let_in`, and at the end")
     }
 
     /// Lets one of those in that wait, if some do.
     #[inline]
     pub(super) fn give_way(&mut self) {
-        if self.exclusive.waiting.load(Ordering::Relaxed) > 0 {
+        if self.is_awaited() {
             self.let_in();
         }
     }
 
+    /// Gives the value back, to one of those that wait if some do.
+    #[inline]
+    pub(super) fn pass_on(mut self) {
+        if self.is_awaited() {
+            self.give();
+        }
+    }
+
+    /// Whether others wait for it.
+    #[inline]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.exclusive.waiting.load(Ordering::Relaxed) > 0
+    }
+
     #[cold]
     fn let_in(&mut self) {
+        self.give();
+        self.value = Some(self.exclusive.wait());
+        self.exclusive.holder.store(mark(), Ordering::Relaxed);
+    }
+
+    /// Gives the value back until one of those that wait has it.
+    #[cold]
+    fn give(&mut self) {
         let Exclusive { holder, waiting, served, changed, .. } = self.exclusive;
         let guard = unpoisoned(served.lock());
         let before = *guard;
@@ -149,15 +174,16 @@ impl<T> Held<'_, T> {
         // that goes before them let them run by yielding.
         let nobody_yet = |now: &mut u32| *now == before && waiting.load(Ordering::Relaxed) > 0;
         drop(unpoisoned(changed.wait_while(guard, nobody_yet)));
-        self.value = Some(self.exclusive.wait());
-        holder.store(mark(), Ordering::Relaxed);
     }
 }
 
 impl<T> Drop for Held<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        // Before the lock is given back, which is when the fields are dropped.
-        self.exclusive.holder.store(0, Ordering::Relaxed);
+        // Unless it was given back. Before the lock is, which is when the fields are dropped.
+        if self.value.is_some() {
+            self.exclusive.holder.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -201,6 +227,29 @@ mod tests {
             others.into_iter().for_each(|other| other.join().expect("the thread lives"));
             exclusive.hold().expect_err("it is this thread's again");
         });
+    }
+
+    #[test]
+    fn who_passes_it_on_waits_until_another_has_it_and_no_longer() {
+        let exclusive = &Exclusive::new(0);
+        let (says, hears) = mpsc::channel();
+        let held = exclusive.hold().expect("nobody has it");
+        thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                let mut held = exclusive.hold().expect("another thread");
+                *held.get() += 1;
+                hears.recv().expect("it is told to go on");
+                exclusive.hold().expect_err("it is known who has it");
+            });
+            while exclusive.waiting.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            held.pass_on();
+            assert!(exclusive.hold_if_free().is_none(), "the other thread has it");
+            says.send(()).expect("it listens");
+            other.join().expect("the thread lives");
+        });
+        assert_eq!(*exclusive.hold().expect("nobody has it any more").get(), 1);
     }
 
     #[test]

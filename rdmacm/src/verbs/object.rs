@@ -87,6 +87,7 @@ impl<D: Destroy> Object<D> {
         Self { context: context.clone(), handle, destroyed: false, command: PhantomData }
     }
 
+    #[inline]
     pub(super) fn context(&self) -> &Context {
         &self.context
     }

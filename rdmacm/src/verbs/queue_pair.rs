@@ -257,6 +257,7 @@ impl QueuePair {
     }
 
     /// Its type.
+    #[inline]
     pub fn qp_type(&self) -> QpType {
         self.inner.qp_type
     }
@@ -362,10 +363,10 @@ impl QueuePair {
     #[inline]
     pub(super) fn settle(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        if self.state() == QpState::IB_QPS_ERR {
-            return self.settle_in_error();
+        match self.state() {
+            QpState::IB_QPS_ERR => self.settle_in_error(),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     #[cold]
@@ -442,8 +443,9 @@ impl QueuePair {
         Doorbell { context: self.context(), handle: object.handle(), changing }
     }
 
+    #[inline]
     pub(super) fn context(&self) -> &Context {
-        self.inner.pd.context()
+        self.inner.object.context()
     }
 
     pub(super) fn subject(&self) -> String {
@@ -460,6 +462,7 @@ impl QueuePair {
         self.ends_with_connection() && self.state() == QpState::IB_QPS_ERR
     }
 
+    #[inline]
     pub(super) fn state(&self) -> QpState {
         QpState(self.inner.state.load(Ordering::Acquire))
     }

@@ -280,8 +280,15 @@ impl SharedReceiveQueue {
         })
     }
 
+    /// The ring, if no thread has it.
+    #[inline]
+    pub(super) fn hold_if_free(&self) -> Option<Held<'_, ReceiveRing>> {
+        self.inner.receive.hold_if_free()
+    }
+
+    #[inline]
     pub(super) fn context(&self) -> &Context {
-        self.inner.pd.context()
+        self.inner.object.context()
     }
 
     pub(super) fn handle(&self) -> u32 {

@@ -15,21 +15,20 @@ mod send;
 use nix::errno::Errno;
 use verbs_abi::rxe::{
     mminfo, rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp,
-    rxe_modify_srq_cmd, rxe_recv_wqe, rxe_resize_cq_resp,
+    rxe_dma_info, rxe_modify_srq_cmd, rxe_recv_wqe, rxe_resize_cq_resp,
 };
 use verbs_abi::{
     Command, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
     ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp,
     ib_uverbs_destroy_ah, ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_resize_cq,
-    ib_uverbs_resize_cq_resp,
+    ib_uverbs_resize_cq_resp, ib_uverbs_wc,
 };
-use zerocopy::{FromZeros, IntoBytes};
 
 use self::queue::Queue;
 pub(crate) use self::send::SendRing;
-use super::PostError;
+use super::Posted;
 use super::kernel::{self, discard_cq, discard_qp, discard_srq};
-use super::request::{count, total};
+use super::request::{count, length};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::uverbs::UverbsFile;
@@ -41,7 +40,7 @@ pub(super) fn create_cq(
 ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
     let (response, driver): (_, rxe_create_cq_resp) =
         context.driver_command("create", "a completion queue", request, ())?;
-    match Queue::map(context.file(), &driver.mi, size_of::<Completion>()) {
+    match Queue::map(context.file(), &driver.mi, 0) {
         Ok(queue) => Ok((response, CompletionRing { queue })),
         Err(errno) => Err(discard_cq(context, response.cq_handle, errno)),
     }
@@ -143,47 +142,33 @@ pub(super) fn resize_cq(
 /// The consumer's end of a completion queue. An element begins with the completion.
 #[derive(Debug)]
 pub(crate) struct CompletionRing {
-    queue: Queue,
+    queue: Queue<ib_uverbs_wc>,
 }
 
 impl CompletionRing {
     /// Maps the ring that has taken the place of this one.
     pub(super) fn remap(&mut self, file: &UverbsFile, info: &mminfo) -> Result<(), Errno> {
-        self.queue = Queue::map(file, info, size_of::<Completion>())?;
+        self.queue = Queue::map(file, info, 0)?;
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
-        for (count, completion) in into.iter_mut().enumerate() {
-            let slot = match self.queue.filled_slot() {
-                Ok(Some(slot)) => slot,
-                // What was taken before is the caller's; the next poll fails again.
-                Err(broken) if count == 0 => return Err(broken),
-                Ok(None) | Err(_) => return Ok(count),
-            };
-            slot.read(completion.0.as_mut_bytes());
-            slot.pass_on();
-        }
-        Ok(into.len())
+        self.queue.take(into, Completion)
     }
 }
 
-/// Where the pieces of memory stand in an element: behind what precedes them.
-const RECEIVE_PAYLOAD: usize = size_of::<rxe_recv_wqe>();
-
-/// The producer's end of a receive queue.
+/// The producer's end of a receive queue. Behind each element are its pieces of memory.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
-    queue: Queue,
+    queue: Queue<rxe_recv_wqe>,
     max_sge: u32,
 }
 
 impl ReceiveRing {
     /// Maps the ring that `info` tells of, for requests of up to `max_sge` pieces.
     fn map(file: &UverbsFile, info: &mminfo, max_sge: u32) -> Result<Self, Errno> {
-        let element = RECEIVE_PAYLOAD.saturating_add(pieces(max_sge));
-        Ok(Self { queue: Queue::map(file, info, element)?, max_sge })
+        Ok(Self { queue: Queue::map(file, info, pieces(max_sge))?, max_sge })
     }
 
     /// Maps the ring that has taken the place of this one.
@@ -197,18 +182,14 @@ impl ReceiveRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
-    #[inline]
-    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let length = total(request.scatter)?;
-        let mut element = rxe_recv_wqe::new_zeroed();
-        element.wr_id = request.wr_id.into();
-        element.dma.length = length;
-        element.dma.resid = length;
-        element.dma.num_sge = count(request.scatter, self.max_sge)?;
-        let slot = self.queue.free_slot().map_err(PostError::Malformed)?;
-        let Some(mut slot) = slot else { return Err(PostError::Full(self.queue.capacity())) };
-        slot.write(0, element.as_bytes());
-        slot.write(RECEIVE_PAYLOAD, request.scatter.as_bytes());
+    #[inline(always)]
+    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
+        let num_sge = count(request.scatter, self.max_sge)?;
+        let mut slot = self.queue.free_slot()?;
+        let length = length(slot.append_pieces(request.scatter))?;
+        let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
+        let wr_id = request.wr_id.into();
+        slot.put(0, &rxe_recv_wqe { wr_id, dma, ..rxe_recv_wqe::default() });
         slot.pass_on();
         Ok(())
     }

@@ -8,15 +8,20 @@
 //! makes the copy a garbled one and nothing worse: no reference is made, and any bytes are valid.
 #![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
 
+use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
 use verbs_abi::rxe::{mminfo, rxe_queue_buf};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::provider::request::total;
+use crate::provider::{PostError, Posted};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
+use crate::verbs::Sge;
 
 /// Offset of the first slot.
 const DATA: usize = size_of::<rxe_queue_buf>();
@@ -27,39 +32,26 @@ const LOG2_ELEMENT: usize = offset_of!(rxe_queue_buf, log2_elem_size);
 const PRODUCER: usize = offset_of!(rxe_queue_buf, producer_index);
 const CONSUMER: usize = offset_of!(rxe_queue_buf, consumer_index);
 
-/// A ring, mapped. One slot always stays empty.
+/// A ring of slots that begin with an `E`, mapped. One slot always stays empty.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct Queue<E> {
     mapping: Mapping,
     /// One less than the number of slots, which is a power of two; checked against the mapping's
     /// length.
     mask: u32,
     /// The distance of elements, as a power of two; checked with `mask`.
     log2_element: u32,
-}
-
-/// Which end of the ring is ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Producer,
-    Consumer,
-}
-
-impl Side {
-    fn offset(self) -> usize {
-        match self {
-            Self::Producer => PRODUCER,
-            Self::Consumer => CONSUMER,
-        }
-    }
+    /// How many bytes a slot has behind the `E`, which it was checked to have.
+    behind: usize,
+    elements: PhantomData<fn() -> E>,
 }
 
 /// Said of a ring whose indices no correct kernel leaves there.
-pub(super) const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
+const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
 
-impl Queue {
+impl<E> Queue<E> {
     /// Maps the ring that `info`, from a response of the driver, tells of, and whose slots must have
-    /// at least `least` bytes. It can be mapped once.
+    /// at least `least` bytes behind an `E`. It can be mapped once.
     pub(super) fn map(file: &UverbsFile, info: &mminfo, least: usize) -> Result<Self, Errno> {
         let length = usize::try_from(info.size).map_err(|_| Errno::EOVERFLOW)?;
         let mapping = Mapping::shared(file, info.offset.get(), length)?;
@@ -68,7 +60,8 @@ impl Queue {
 
     /// The ring in `mapping`, if its geometry holds together and its slots are large enough.
     fn over(mapping: Mapping, least: usize) -> Option<Self> {
-        let mut queue = Self { mapping, mask: 0, log2_element: 0 };
+        let elements = PhantomData;
+        let mut queue = Self { mapping, mask: 0, log2_element: 0, behind: 0, elements };
         if queue.mapping.len() < DATA {
             return None;
         }
@@ -82,7 +75,8 @@ impl Queue {
         }
         queue.mask = mask;
         queue.log2_element = log2_element;
-        (queue.element_size() >= least).then_some(queue)
+        queue.behind = usize::try_from(element).ok()?.checked_sub(size_of::<E>())?;
+        (queue.behind >= least).then_some(queue)
     }
 
     /// How many elements the ring holds.
@@ -90,32 +84,26 @@ impl Queue {
         self.mask
     }
 
-    /// The size of a slot in bytes.
-    pub(super) fn element_size(&self) -> usize {
-        1 << self.log2_element
+    /// The slot to fill next.
+    #[inline(always)]
+    pub(super) fn free_slot(&mut self) -> Posted<Slot<'_, E>> {
+        let ours = self.word(PRODUCER).load(Ordering::Relaxed);
+        let theirs = self.word(CONSUMER).load(Ordering::Acquire);
+        let next = ours.wrapping_add(1) & self.mask;
+        if self.are_out_of_range(ours, theirs) {
+            return Err(PostError::Malformed(OUT_OF_RANGE));
+        }
+        if next == theirs {
+            return Err(PostError::Full(self.capacity()));
+        }
+        Ok(Slot { start: self.slot(ours), next, queue: self })
     }
 
-    /// The slot to fill next, or `None` if the ring is full.
+    /// Whether one of the indices is above the mask.
     #[inline]
-    pub(super) fn free_slot(&self) -> Result<Option<Slot<'_>>, &'static str> {
-        let ours = self.index(Side::Producer, Ordering::Relaxed)?;
-        let theirs = self.index(Side::Consumer, Ordering::Acquire)?;
-        let next = (ours + 1) & self.mask;
-        Ok((next != theirs).then_some(Slot { queue: self, index: ours, side: Side::Producer }))
-    }
-
-    /// The slot to empty next, or `None` if the ring is empty.
-    #[inline]
-    pub(super) fn filled_slot(&self) -> Result<Option<Slot<'_>>, &'static str> {
-        let theirs = self.index(Side::Producer, Ordering::Acquire)?;
-        let ours = self.index(Side::Consumer, Ordering::Relaxed)?;
-        Ok((theirs != ours).then_some(Slot { queue: self, index: ours, side: Side::Consumer }))
-    }
-
-    #[inline]
-    fn index(&self, side: Side, order: Ordering) -> Result<u32, &'static str> {
-        let index = self.word(side.offset()).load(order);
-        if index > self.mask { Err(OUT_OF_RANGE) } else { Ok(index) }
+    fn are_out_of_range(&self, ours: u32, theirs: u32) -> bool {
+        // The mask has all the bits that an index has.
+        ours | theirs > self.mask
     }
 
     /// A word of the ring's header, as an atomic.
@@ -135,58 +123,127 @@ impl Queue {
     /// The first byte of slot `index`.
     #[inline]
     fn slot(&self, index: u32) -> NonNull<u8> {
-        let offset = DATA + ((index & self.mask) as usize) * self.element_size();
+        let offset = DATA + (((index & self.mask) as usize) << self.log2_element);
         // SAFETY: `over` has checked that all of the slots up to `mask` are within the mapping.
         unsafe { self.mapping.start().add(offset) }
     }
 }
 
-/// A slot that is ours until it is passed on.
-#[must_use]
-pub(super) struct Slot<'a> {
-    queue: &'a Queue,
-    index: u32,
-    side: Side,
+impl<E: FromBytes> Queue<E> {
+    /// Takes elements off the ring into the beginning of `into`, as many as there are and fit, each as
+    /// what `made` makes of it; how many.
+    #[inline(always)]
+    pub(super) fn take<T>(
+        &mut self,
+        into: &mut [T],
+        made: impl Fn(E) -> T,
+    ) -> Result<usize, &'static str> {
+        let theirs = self.word(PRODUCER).load(Ordering::Acquire);
+        let mut ours = self.word(CONSUMER).load(Ordering::Relaxed);
+        if self.are_out_of_range(ours, theirs) {
+            return Err(OUT_OF_RANGE);
+        }
+        let filled = theirs.wrapping_sub(ours) & self.mask;
+        let count = into.len().min(filled as usize);
+        if count == 0 {
+            return Ok(0);
+        }
+        for place in into.iter_mut().take(count) {
+            // SAFETY: the slot is valid for reads of an `E`, which is within it, as was checked, and
+            // any bytes are one; nothing is said of its alignment.
+            *place = made(unsafe { self.slot(ours).cast::<E>().read_unaligned() });
+            ours = ours.wrapping_add(1) & self.mask;
+        }
+        self.word(CONSUMER).store(ours, Ordering::Release);
+        Ok(count)
+    }
 }
 
-impl Slot<'_> {
-    /// Copies `bytes` into the slot, from `offset` on.
+/// A slot that is ours until it is passed on.
+#[must_use]
+pub(super) struct Slot<'a, E> {
+    queue: &'a Queue<E>,
+    /// Its first byte.
+    start: NonNull<u8>,
+    /// The index behind it.
+    next: u32,
+}
+
+impl<E> Slot<'_, E> {
+    /// Fills the `E` with zeros.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        // SAFETY: the slot is valid for writes of an `E`, which is within it, as was checked; bytes
+        // have no alignment.
+        unsafe { self.start.write_bytes(0, size_of::<E>()) };
+    }
+
+    /// Stores `value` into the `E`, from `offset` on.
     ///
     /// # Panics
     ///
-    /// Where they are not within the slot.
-    #[inline]
-    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        assert!(offset <= self.queue.element_size());
-        assert!(bytes.len() <= self.queue.element_size() - offset);
-        // SAFETY: `offset` is within the slot, as was checked.
-        let into = unsafe { self.queue.slot(self.index).add(offset) };
+    /// Where it is not within the `E`.
+    #[inline(always)]
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, offset: usize, value: &T) {
+        assert!(offset + size_of::<T>() <= size_of::<E>());
+        // SAFETY: `offset` is within the `E`, and that within the slot, as was checked.
+        let into = unsafe { self.start.add(offset) };
+        let bytes = value.as_bytes();
         // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
-        // many, which are within the slot, as was checked; bytes have no alignment; the two
+        // many, which are within the `E`, as was checked; bytes have no alignment; the two
         // do not overlap, as no slice of ours is made of a mapping.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
-    /// Copies bytes out of the beginning of the slot.
+    /// The first byte behind the `E`, where there is room for `length` bytes.
     ///
     /// # Panics
     ///
-    /// Where the slot is shorter.
+    /// Where there is not.
     #[inline]
-    pub(super) fn read(&self, bytes: &mut [u8]) {
-        assert!(bytes.len() <= self.queue.element_size());
-        let from = self.queue.slot(self.index);
-        // SAFETY: `from` is valid for reads of as many bytes, which are within the slot, as was
-        // checked; `bytes` is valid for writes by being a slice; bytes have no alignment;
-        // the two do not overlap, as no slice of ours is made of a mapping.
-        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
+    fn behind(&mut self, length: usize) -> NonNull<u8> {
+        assert!(length <= self.queue.behind);
+        // SAFETY: the `E` is within the slot, as was checked.
+        unsafe { self.start.add(size_of::<E>()) }
+    }
+
+    /// Copies `bytes` behind the `E`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no room for them.
+    #[inline]
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let into = self.behind(bytes.len());
+        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
+        // many, as was checked; bytes have no alignment; the two do not overlap, as no slice of
+        // ours is made of a mapping.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// Copies the pieces of memory behind the `E`; how many bytes they have together.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no room for them.
+    #[inline(always)]
+    pub(super) fn append_pieces(&mut self, pieces: &[Sge]) -> u64 {
+        // Most have one. A loop over one is longer than the rest.
+        if let [piece] = pieces {
+            let into = self.behind(size_of::<Sge>()).cast();
+            // SAFETY: `into` is valid for writes of a piece, as was checked; nothing is said of its
+            // alignment.
+            unsafe { into.write_unaligned(*piece) };
+            return u64::from(piece.length);
+        }
+        self.append(pieces.as_bytes());
+        total(pieces)
     }
 
     /// Passes the slot to the other side, with what was written to it.
     #[inline]
     pub(super) fn pass_on(self) {
-        let next = (self.index + 1) & self.queue.mask;
-        self.queue.word(self.side.offset()).store(next, Ordering::Release);
+        self.queue.word(PRODUCER).store(self.next, Ordering::Release);
     }
 }
 
@@ -194,35 +251,75 @@ impl Slot<'_> {
 mod tests {
     use super::*;
 
+    type Element = [u8; 40];
+
     /// A ring as the kernel makes it, in private memory, for elements of 40 bytes.
-    fn ring(mask: u32, log2_element: u32, data: usize) -> Option<Queue> {
+    fn ring(mask: u32, log2_element: u32, data: usize) -> Option<Queue<Element>> {
         let mapping = Mapping::private(DATA + data).expect("memory");
-        let queue = Queue { mapping, mask: 0, log2_element: 0 };
+        let (behind, elements) = (0, PhantomData);
+        let queue: Queue<Element> = Queue { mapping, mask: 0, log2_element: 0, behind, elements };
         queue.word(MASK).store(mask, Ordering::Relaxed);
         queue.word(LOG2_ELEMENT).store(log2_element, Ordering::Relaxed);
-        Queue::over(queue.mapping, 40)
+        Queue::over(queue.mapping, 24)
+    }
+
+    /// What is `wanting`, other than a slot.
+    fn wanting(queue: &mut Queue<Element>) -> Option<PostError> {
+        queue.free_slot().err()
     }
 
     #[test]
     fn holds_one_less_than_its_slots_and_keeps_their_order() {
-        let queue = ring(3, 6, 4 * 64).expect("a good ring");
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
         assert_eq!(queue.capacity(), 3);
         for round in 0..5_u8 {
             for place in 0..3 {
-                let mut slot = queue.free_slot().expect("in range").expect("not full");
-                slot.write(2, &[round, place]);
+                let mut slot = queue.free_slot().expect("not full");
+                slot.clear();
+                slot.put(2, &[round, place]);
                 slot.pass_on();
             }
-            assert!(queue.free_slot().expect("in range").is_none(), "full");
-            for place in 0..3 {
-                let slot = queue.filled_slot().expect("in range").expect("not empty");
-                let mut bytes = [0; 4];
-                slot.read(&mut bytes);
-                assert_eq!(bytes[2..], [round, place]);
-                slot.pass_on();
+            assert!(matches!(wanting(&mut queue), Some(PostError::Full(3))));
+            for places in [&[0, 1][..], &[2], &[]] {
+                let mut taken = [[7; 40]; 2];
+                assert_eq!(queue.take(&mut taken, |element| element), Ok(places.len()));
+                for (taken, place) in taken.iter().zip(places) {
+                    assert_eq!(taken[..5], [0, 0, round, *place, 0]);
+                }
+                assert!(taken[places.len()..].iter().all(|untouched| *untouched == [7; 40]));
             }
-            assert!(queue.filled_slot().expect("in range").is_none(), "empty");
         }
+    }
+
+    #[test]
+    fn what_is_appended_stands_behind_and_no_further() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        let bytes = |queue: &Queue<Element>, index| {
+            // SAFETY: the slot has 64 bytes.
+            unsafe { queue.slot(index).cast::<[u8; 64]>().read() }
+        };
+        let mut slot = queue.free_slot().expect("not full");
+        slot.append(&[1; 24]);
+        slot.pass_on();
+        let mut slot = queue.free_slot().expect("not full");
+        let piece = Sge { addr: u64::MAX.into(), length: u32::MAX, lkey: 0x0101_0101 };
+        assert_eq!(slot.append_pieces(&[piece]), u64::from(u32::MAX));
+        slot.pass_on();
+        let first = bytes(&queue, 0);
+        assert_eq!((&first[..40], &first[40..]), (&[0; 40][..], &[1; 24][..]));
+        let second = bytes(&queue, 1);
+        assert_eq!(
+            (&second[40..52], &second[52..]),
+            (&[0xff; 12][..], &[1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0][..])
+        );
+        assert_eq!(bytes(&queue, 2), [0; 64]);
+    }
+
+    #[test]
+    #[should_panic(expected = "behind")]
+    fn more_than_a_slot_holds_is_not_stored() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        queue.free_slot().expect("not full").append(&[1; 25]);
     }
 
     #[test]
@@ -237,12 +334,12 @@ mod tests {
 
     #[test]
     fn hostile_indices_are_detected() {
-        let queue = ring(3, 6, 4 * 64).expect("a good ring");
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
         for offset in [PRODUCER, CONSUMER] {
             for index in [4, u32::MAX] {
                 queue.word(offset).store(index, Ordering::Relaxed);
-                assert_eq!(queue.free_slot().err(), Some(OUT_OF_RANGE));
-                assert_eq!(queue.filled_slot().err(), Some(OUT_OF_RANGE));
+                assert!(matches!(wanting(&mut queue), Some(PostError::Malformed(OUT_OF_RANGE))));
+                assert_eq!(queue.take(&mut [[0; 40]; 2], |element| element), Err(OUT_OF_RANGE));
             }
             queue.word(offset).store(0, Ordering::Relaxed);
         }

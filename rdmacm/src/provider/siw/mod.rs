@@ -17,7 +17,7 @@
 
 mod queue;
 
-use std::mem;
+use std::mem::{self, offset_of};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nix::errno::Errno;
@@ -27,17 +27,16 @@ use verbs_abi::siw::{
     siw_wc_status, siw_wqe_flags,
 };
 use verbs_abi::{
-    Command, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp,
+    AlignedU64, Command, ib_uverbs_create_cq, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp,
     ib_uverbs_create_srq_resp, ib_uverbs_ex_create_qp, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
     ib_uverbs_wc,
 };
-use zerocopy::IntoBytes;
 
-use self::queue::Ring;
 pub(crate) use self::queue::{Arming, Leftovers};
-use super::PostError;
+use self::queue::{Free, Ring};
 use super::kernel::{self, Doorbell, discard_cq, discard_qp, discard_srq};
 use super::request::{count, inline, total};
+use super::{PostError, Posted};
 use crate::error::Result;
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
@@ -152,7 +151,7 @@ pub(crate) struct CompletionRing {
 }
 
 impl CompletionRing {
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll(&mut self, into: &mut [Completion]) -> usize {
         let mut count = 0;
         for completion in into {
@@ -166,6 +165,7 @@ impl CompletionRing {
 
 /// A completion as the other drivers have it. siw says nothing of keys that a peer invalidated to
 /// programs, and has no immediate data.
+#[inline]
 fn translated(element: &siw_cqe) -> ib_uverbs_wc {
     let opcode = match element.opcode {
         siw_opcode::SIW_OP_WRITE => WcOpcode::IB_UVERBS_WC_RDMA_WRITE,
@@ -233,7 +233,7 @@ fn ring(doorbell: Doorbell<'_>) -> Result<(), Refused> {
 }
 
 /// Where inline bytes stand in an element.
-const INLINE: usize = mem::offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
+const INLINE: usize = offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
 const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
 
 impl SendRing {
@@ -242,72 +242,36 @@ impl SendRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
-    #[inline]
     pub(super) unsafe fn store(
         &mut self,
         doorbell: Doorbell<'_>,
         state: QpState,
         request: &SendRequest<'_>,
-    ) -> Result<(), PostError> {
-        let element = self.element(request)?;
-        check_state(state)?;
-        if !self.connected && state != QpState::IB_QPS_ERR {
-            // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
-            // none, a doorbell does nothing.
-            match ring(doorbell) {
-                Ok(()) => self.connected = true,
-                Err(Refused::Os(Errno::ENOTCONN)) => {
-                    let reason = "the queue pair is not connected, and sends need IB_QPS_RTS";
-                    return Err(PostError::Invalid(reason.into()));
-                }
-                Err(refused) => return Err(PostError::Refused(refused)),
-            }
-        }
-        if !self.ring.has_room() {
-            return Err(PostError::Full(self.ring.capacity()));
-        }
-        self.ring.put(&element);
-        self.stored += 1;
-        // Asked of each: behind one that the kernel has to be told of, so it has to be of all.
-        self.owes_doorbell = self.owes_doorbell || self.ring.must_be_told();
-        Ok(())
+    ) -> Posted {
+        self.check_connected(doorbell, state)?;
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.put(request) }
     }
 
-    /// Rings for what was stored where the kernel may be asleep: POST_SEND without requests.
-    #[inline]
-    pub(super) fn ring(&mut self, doorbell: Doorbell<'_>) -> Result<(), PostError> {
-        let stored = mem::take(&mut self.stored);
-        if !self.owes_doorbell {
-            return Ok(());
-        }
-        let rung = ring(doorbell);
-        self.owes_doorbell = rung.is_err();
-        match rung {
-            Ok(()) => Ok(()),
-            // The connection is on its way down, and the kernel flushes when it is there, or the
-            // library does.
-            Err(Refused::Os(Errno::ENOTCONN)) => Ok(()),
-            Err(Refused::Os(Errno::EINVAL)) => {
-                // Of the first that it had not come to, where it has stayed.
-                let back = (0..stored).take_while(|_| self.ring.take_back()).count();
-                self.owes_doorbell = false;
-                let reason = format!(
-                    "siw refuses the first of the last {back} requests, and none of them is \
-                     posted: reads need an initiator depth of the connection"
-                );
-                Err(PostError::Invalid(reason.into()))
-            }
-            Err(refused) => Err(PostError::Refused(refused)),
-        }
+    /// The same where the kernel is known to take sends; whether it is stored.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
+    #[inline(always)]
+    pub(super) unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
+        let takes = self.connected && state != QpState::IB_QPS_RESET;
+        // SAFETY: the contract of this function is that of the callee.
+        takes && unsafe { self.put(request) }.is_ok()
     }
 
-    pub(super) fn leftovers(&self) -> Leftovers {
-        self.ring.leftovers()
-    }
-
-    /// The element of `request`.
-    fn element(&self, request: &SendRequest<'_>) -> Result<siw_sqe, PostError> {
-        let unsupported = |what| Err(PostError::Unsupported(what));
+    /// Stores a request in a ring of which the kernel takes it.
+    ///
+    /// # Safety
+    ///
+    /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
+    #[inline(always)]
+    unsafe fn put(&mut self, request: &SendRequest<'_>) -> Posted {
         let (opcode, raddr, rkey) = match request.operation {
             SendOperation::Send => (siw_opcode::SIW_OP_SEND, 0, 0),
             SendOperation::SendWithInvalidate { rkey } => {
@@ -319,57 +283,130 @@ impl SendRing {
             SendOperation::Read { remote_addr, rkey } => {
                 (siw_opcode::SIW_OP_READ, remote_addr, rkey)
             }
-            SendOperation::SendTo { .. } => return unsupported("datagrams by siw"),
-            SendOperation::SendWithImm { .. } | SendOperation::WriteWithImm { .. } => {
-                return unsupported("immediate data by siw");
-            }
-            SendOperation::CompareSwap { .. }
-            | SendOperation::FetchAdd { .. }
-            | SendOperation::AtomicWrite { .. } => return unsupported("atomics by siw"),
-            SendOperation::Flush { .. } => return unsupported("flush by siw"),
-            SendOperation::LocalInvalidate { .. } => {
-                return unsupported("local invalidation by siw, which is the kernel's own there");
-            }
-            SendOperation::BindWindow { .. } => return unsupported("memory windows by siw"),
+            ref other => return lacks(other),
         };
         let is_read = opcode == siw_opcode::SIW_OP_READ;
         let mut flags = siw_wqe_flags::empty();
-        flags.set(
-            siw_wqe_flags::SIW_WQE_SIGNALLED,
-            self.signal_all || request.flags.contains(SendFlags::SIGNALED),
-        );
-        flags.set(siw_wqe_flags::SIW_WQE_SOLICITED, request.flags.contains(SendFlags::SOLICITED));
+        if self.signal_all || request.flags.contains(SendFlags::SIGNALED) {
+            flags |= siw_wqe_flags::SIW_WQE_SIGNALLED;
+        }
+        if request.flags.contains(SendFlags::SOLICITED) {
+            flags |= siw_wqe_flags::SIW_WQE_SOLICITED;
+        }
         if request.flags.contains(SendFlags::FENCE) {
             if is_read {
-                return Err(PostError::Invalid("siw cannot fence a read".into()));
+                return Err(PostError::Invalid("siw cannot fence a read"));
             }
             flags |= siw_wqe_flags::SIW_WQE_READ_FENCE;
         }
-        let mut element = siw_sqe {
-            id: request.wr_id.into(),
-            opcode,
-            rkey,
-            raddr: raddr.into(),
-            ..siw_sqe::default()
-        };
-        match request.payload {
+        let mut element = self.ring.free()?;
+        let num_sge = match request.payload {
             Payload::Gather(pieces) => {
                 let most = if is_read { self.max_sge.min(1) } else { self.max_sge };
-                element.num_sge = gathered(pieces, most, &mut element.sge)?;
+                gather(&mut element, offset_of!(siw_sqe, sge), pieces, most)?
             }
             Payload::Inline(bytes) => {
                 if opcode == siw_opcode::SIW_OP_SEND_REMOTE_INV {
-                    return unsupported("bytes inline in a send that invalidates by siw");
+                    return Err(PostError::Unsupported(
+                        "bytes inline in a send that invalidates by siw",
+                    ));
                 }
-                element.sge[0].length = inline(bytes, self.max_inline)?;
-                element.num_sge = 1;
+                let length = inline(bytes, self.max_inline)?;
+                element.put(offset_of!(siw_sqe, sge), &siw_sge { length, ..siw_sge::default() });
+                element.write(INLINE, bytes);
                 flags |= siw_wqe_flags::SIW_WQE_INLINE;
-                element.as_mut_bytes()[INLINE..][..bytes.len()].copy_from_slice(bytes);
+                1
             }
-        }
-        element.flags = flags;
-        Ok(element)
+        };
+        element.put(offset_of!(siw_sqe, id), &AlignedU64::new(request.wr_id));
+        element.put(offset_of!(siw_sqe, num_sge), &num_sge);
+        element.put(offset_of!(siw_sqe, opcode), &opcode);
+        element.put(offset_of!(siw_sqe, rkey), &rkey);
+        element.put(offset_of!(siw_sqe, raddr), &AlignedU64::new(raddr));
+        element.hand_over(flags);
+        self.stored += 1;
+        // Asked of each: behind one that the kernel has to be told of, so it has to be of all.
+        self.owes_doorbell = self.owes_doorbell || self.ring.must_be_told();
+        Ok(())
     }
+
+    /// That the kernel takes sends in `state`.
+    fn check_connected(&mut self, doorbell: Doorbell<'_>, state: QpState) -> Posted {
+        check_state(state)?;
+        if self.connected || state == QpState::IB_QPS_ERR {
+            return Ok(());
+        }
+        // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
+        // none, a doorbell does nothing.
+        match ring(doorbell) {
+            Ok(()) => {
+                self.connected = true;
+                Ok(())
+            }
+            Err(Refused::Os(Errno::ENOTCONN)) => Err(PostError::Invalid(
+                "the queue pair is not connected, and sends need IB_QPS_RTS",
+            )),
+            Err(refused) => Err(PostError::Refused(refused)),
+        }
+    }
+
+    /// Rings for what was stored where the kernel may be asleep: POST_SEND without requests.
+    #[inline]
+    pub(super) fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
+        let stored = mem::take(&mut self.stored);
+        if !self.owes_doorbell {
+            return Ok(());
+        }
+        let rung = ring(doorbell);
+        self.owes_doorbell = rung.is_err();
+        rung.or_else(|refused| self.refused(refused, stored))
+    }
+
+    /// What it means that the doorbell of the last `stored` requests was refused.
+    #[cold]
+    fn refused(&mut self, refused: Refused, stored: u32) -> Posted {
+        match refused {
+            // The connection is on its way down, and the kernel flushes when it is there, or the
+            // library does.
+            Refused::Os(Errno::ENOTCONN) => Ok(()),
+            Refused::Os(Errno::EINVAL) => {
+                // Of the first that it had not come to, where it has stayed.
+                let back = (0..stored).take_while(|_| self.ring.take_back()).count();
+                self.owes_doorbell = false;
+                Err(PostError::TakenBack {
+                    requests: back,
+                    reason: "reads need an initiator depth of the connection",
+                })
+            }
+            refused => Err(PostError::Refused(refused)),
+        }
+    }
+
+    pub(super) fn leftovers(&self) -> Leftovers {
+        self.ring.leftovers()
+    }
+}
+
+/// Says that siw does not do `operation`.
+fn lacks(operation: &SendOperation<'_>) -> Posted {
+    Err(PostError::Unsupported(match operation {
+        SendOperation::Send
+        | SendOperation::SendWithInvalidate { .. }
+        | SendOperation::Write { .. }
+        | SendOperation::Read { .. } => unreachable!("siw does it"),
+        SendOperation::SendTo { .. } => "datagrams by siw",
+        SendOperation::SendWithImm { .. } | SendOperation::WriteWithImm { .. } => {
+            "immediate data by siw"
+        }
+        SendOperation::CompareSwap { .. }
+        | SendOperation::FetchAdd { .. }
+        | SendOperation::AtomicWrite { .. } => "atomics by siw",
+        SendOperation::Flush { .. } => "flush by siw",
+        SendOperation::LocalInvalidate { .. } => {
+            "local invalidation by siw, which is the kernel's own there"
+        }
+        SendOperation::BindWindow { .. } => "memory windows by siw",
+    }))
 }
 
 /// The producer's end of a receive queue; without a ring where it is to hold nothing.
@@ -385,15 +422,15 @@ impl ReceiveRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv).
-    #[inline]
-    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let mut element = siw_rqe { id: request.wr_id.into(), ..siw_rqe::default() };
-        element.num_sge = gathered(request.scatter, self.max_sge, &mut element.sge)?;
+    #[inline(always)]
+    pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         let Some(ring) = &mut self.ring else { return Err(PostError::Full(0)) };
-        if !ring.has_room() {
-            return Err(PostError::Full(ring.capacity()));
-        }
-        ring.put(&element);
+        let mut element = ring.free()?;
+        let into = offset_of!(siw_rqe, sge);
+        let num_sge = gather(&mut element, into, request.scatter, self.max_sge)?;
+        element.put(offset_of!(siw_rqe, id), &AlignedU64::new(request.wr_id));
+        element.put(offset_of!(siw_rqe, num_sge), &num_sge);
+        element.hand_over(siw_wqe_flags::empty());
         Ok(())
     }
 
@@ -404,33 +441,58 @@ impl ReceiveRing {
 
 /// That requests can be posted in `state`. The kernel flushes when the queue pair goes to ERR, and
 /// what is posted after that stays in the ring: a leftover.
-pub(super) fn check_state(state: QpState) -> Result<(), PostError> {
+pub(super) fn check_state(state: QpState) -> Posted {
     match state {
-        QpState::IB_QPS_RESET => {
-            let reason = "the queue pair is in IB_QPS_RESET, and posting needs IB_QPS_INIT";
-            Err(PostError::Invalid(reason.into()))
-        }
+        QpState::IB_QPS_RESET => Err(PostError::Invalid(
+            "the queue pair is in IB_QPS_RESET, and posting needs IB_QPS_INIT",
+        )),
         _ => Ok(()),
     }
 }
 
-/// Copies the pieces of memory into an element; their number.
+/// Copies the pieces of memory into an element, from `offset` on; their number.
 ///
 /// Without the empty ones: the kernel does not look up their keys, and crashes over that when it
 /// comes to them.
-fn gathered(pieces: &[Sge], most: u32, into: &mut [siw_sge; SIW_MAX_SGE]) -> Result<u8, PostError> {
+#[inline(always)]
+fn gather<E>(element: &mut Free<'_, E>, offset: usize, pieces: &[Sge], most: u32) -> Posted<u8> {
     count(pieces, most)?;
+    let (number, length) = match pieces {
+        // Most have one. A loop over one is longer than the rest.
+        [piece] if piece.length > 0 => {
+            element.put(offset, &translated_piece(piece));
+            (1, u64::from(piece.length))
+        }
+        pieces => {
+            let (list, number) = filled(pieces);
+            element.put(offset, &list);
+            (number, total(pieces))
+        }
+    };
     // The kernel adds them up in a signed word.
-    if total(pieces)? > i32::MAX.unsigned_abs() {
-        return Err(PostError::Invalid("a message of 2 GiB or more".into()));
+    match i32::try_from(length) {
+        Ok(_) => Ok(number),
+        Err(_) => Err(PostError::Long(length)),
     }
+}
+
+/// The pieces with something in them; their number. Those behind are empty: of a read the kernel looks
+/// at the first one and not at their number.
+#[inline(never)]
+fn filled(pieces: &[Sge]) -> ([siw_sge; SIW_MAX_SGE], u8) {
+    let mut list = [siw_sge::default(); SIW_MAX_SGE];
     let mut number = 0;
     let filled = pieces.iter().filter(|piece| piece.length > 0);
-    for (into, piece) in into.iter_mut().zip(filled) {
-        *into = siw_sge { laddr: piece.addr, length: piece.length, lkey: piece.lkey };
+    for (place, piece) in list.iter_mut().zip(filled) {
+        *place = translated_piece(piece);
         number += 1;
     }
-    Ok(number)
+    (list, number)
+}
+
+#[inline]
+fn translated_piece(piece: &Sge) -> siw_sge {
+    siw_sge { laddr: piece.addr, length: piece.length, lkey: piece.lkey }
 }
 
 #[cfg(test)]

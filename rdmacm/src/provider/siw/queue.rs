@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 
 use nix::errno::Errno;
 use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{Immutable, IntoBytes};
 
+use crate::provider::{PostError, Posted};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 
@@ -63,7 +64,14 @@ impl Place {
     /// The first byte of the element that is the `count`th in the course of time.
     #[inline]
     fn element(&self, count: u32) -> NonNull<u8> {
-        let offset = (count & self.mask) as usize * self.size;
+        self.element_of(self.size, count)
+    }
+
+    /// The same, of elements of `size` bytes.
+    #[inline]
+    fn element_of(&self, size: usize, count: u32) -> NonNull<u8> {
+        debug_assert_eq!(size, self.size);
+        let offset = (count & self.mask) as usize * size;
         // SAFETY: `Ring::over` has checked that all of the elements up to `mask` are within the
         // mapping.
         unsafe { self.mapping.start().add(offset) }
@@ -72,9 +80,15 @@ impl Place {
     /// The flags of an element of a work queue.
     #[inline]
     fn work_flags(&self, count: u32) -> &AtomicU16 {
+        self.flags_of(self.element(count))
+    }
+
+    /// The flags of `element`, which is one of a work queue.
+    #[inline]
+    fn flags_of(&self, element: NonNull<u8>) -> &AtomicU16 {
         debug_assert!(self.size % 8 == 0 && FLAGS + 2 <= self.size);
         // SAFETY: the flags are within the element, which has more than 10 bytes.
-        let flags = unsafe { self.element(count).add(FLAGS) };
+        let flags = unsafe { element.add(FLAGS) };
         // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
         // mappings begin at a page, and elements and their flags at multiples of 8, so they are
         // aligned; and they are accessed only as an atomic on this side, the other being the
@@ -115,20 +129,57 @@ impl<E> Ring<E> {
 }
 
 /// An element of a work queue, which begins with an identifier and flags of 16 bits.
-pub(super) trait Work: IntoBytes + zerocopy::Immutable {
-    /// Its flags.
-    fn flags(&self) -> siw_wqe_flags;
+pub(super) trait Work {}
+
+impl Work for siw_sqe {}
+
+impl Work for siw_rqe {}
+
+/// An element that is ours until it is handed over.
+#[must_use]
+pub(super) struct Free<'a, E> {
+    place: &'a Place,
+    /// Its first byte.
+    start: NonNull<u8>,
+    flags: &'a AtomicU16,
+    /// How many there are with it.
+    count: u32,
+    elements: PhantomData<fn() -> E>,
 }
 
-impl Work for siw_sqe {
-    fn flags(&self) -> siw_wqe_flags {
-        self.flags
+impl<E> Free<'_, E> {
+    /// Stores `value` into the element, from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// Where it is not within the element, or where the flags are.
+    #[inline(always)]
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, offset: usize, value: &T) {
+        self.write(offset, value.as_bytes());
     }
-}
 
-impl Work for siw_rqe {
-    fn flags(&self) -> siw_wqe_flags {
-        self.flags
+    /// The same of bytes.
+    #[inline(always)]
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let before = offset < FLAGS && bytes.len() <= FLAGS - offset;
+        let behind = offset >= FLAGS + size_of::<u16>();
+        assert!(before || behind);
+        assert!(offset <= size_of::<E>() && bytes.len() <= size_of::<E>() - offset);
+        // SAFETY: `offset` is within the element, as was checked.
+        let into = unsafe { self.start.add(offset) };
+        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
+        // many, which are within the element, as was checked; bytes have no alignment; the two do
+        // not overlap, as no slice of ours is made of a mapping.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// Hands the element over, with what was written to it and with `flags`.
+    #[inline(always)]
+    pub(super) fn hand_over(self, flags: siw_wqe_flags) {
+        // Who finds the element valid must find it counted, to know it for the last one.
+        self.place.count.store(self.count, Ordering::Relaxed);
+        let flags = flags | siw_wqe_flags::SIW_WQE_VALID;
+        self.flags.store(flags.bits(), Ordering::Release);
     }
 }
 
@@ -138,31 +189,17 @@ impl<E: Work> Ring<E> {
         Self::map(file, key, elements, 0)
     }
 
-    /// Whether the next element is ours to fill.
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.place.work_flags(self.count()).load(Ordering::Acquire) & VALID == 0
-    }
-
-    /// Fills the next element, which is [ours](Self::has_room), and hands it over.
-    #[inline]
-    pub(super) fn put(&mut self, element: &E) {
-        let count = self.count();
-        let (before, behind) = element.as_bytes().split_at(FLAGS);
-        let behind = &behind[size_of::<u16>()..];
-        let into = self.place.element(count);
-        // SAFETY: `before` is valid for reads by being a slice; `into` is valid for writes of as
-        // many bytes, which are within the element; bytes have no alignment; the two do not
-        // overlap, as no slice of ours is made of a mapping.
-        unsafe { into.copy_from_nonoverlapping(NonNull::from(before).cast(), before.len()) };
-        // SAFETY: what is behind the flags begins within the element.
-        let into = unsafe { into.add(FLAGS + size_of::<u16>()) };
-        // SAFETY: as above: `behind` ends where the element does.
-        unsafe { into.copy_from_nonoverlapping(NonNull::from(behind).cast(), behind.len()) };
-        // Who finds the element valid must find it counted, to know it for the last one.
-        self.place.count.store(count.wrapping_add(1), Ordering::Relaxed);
-        let flags = element.flags() | siw_wqe_flags::SIW_WQE_VALID;
-        self.place.work_flags(count).store(flags.bits(), Ordering::Release);
+    /// The element to fill next. What it held before is there still.
+    #[inline(always)]
+    pub(super) fn free(&mut self) -> Posted<Free<'_, E>> {
+        let (place, count) = (&*self.place, self.count());
+        let start = place.element_of(size_of::<E>(), count);
+        let flags = place.flags_of(start);
+        if flags.load(Ordering::Acquire) & VALID != 0 {
+            return Err(PostError::Full(self.capacity()));
+        }
+        let (count, elements) = (count.wrapping_add(1), PhantomData);
+        Ok(Free { place, start, flags, count, elements })
     }
 
     /// Whether the kernel may not look at the element that was put last, unless it is told: it has
@@ -240,33 +277,26 @@ impl Ring<siw_cqe> {
         Self::map(file, key, elements, size_of::<siw_cq_ctrl>())
     }
 
-    #[inline]
-    fn flags(&self, count: u32) -> &AtomicU8 {
+    /// Takes the next completion, if there is one.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Option<siw_cqe> {
+        let count = self.count();
+        let element = self.place.element_of(size_of::<siw_cqe>(), count);
         // SAFETY: the flags are within the element.
-        let flags = unsafe { self.place.element(count).add(FLAGS) };
+        let flags = unsafe { element.add(FLAGS) };
         // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
         // a byte has no alignment; and they are accessed only as an atomic on this side, the
         // other being the kernel's.
-        unsafe { AtomicU8::from_ptr(flags.as_ptr()) }
-    }
-
-    /// Takes the next completion, if there is one.
-    #[inline]
-    pub(super) fn take(&mut self) -> Option<siw_cqe> {
-        let count = self.count();
-        let flags = self.flags(count);
+        let flags = unsafe { AtomicU8::from_ptr(flags.as_ptr()) };
         if u16::from(flags.load(Ordering::Acquire)) & VALID == 0 {
             return None;
         }
-        let mut bytes = [0; size_of::<siw_cqe>()];
-        let from = self.place.element(count);
-        // SAFETY: `from` is valid for reads of an element, which is what `bytes` has room for;
-        // `bytes` is valid for writes by being an array; bytes have no alignment; the two do not
-        // overlap, as no array of ours is made of a mapping.
-        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
+        // SAFETY: `element` is valid for reads of one, of which any bytes are one; nothing is said of
+        // its alignment.
+        let taken = unsafe { element.cast::<siw_cqe>().read_unaligned() };
         flags.store(0, Ordering::Release);
         self.place.count.store(count.wrapping_add(1), Ordering::Relaxed);
-        Some(siw_cqe::read_from_bytes(&bytes).expect("as many bytes as it has"))
+        Some(taken)
     }
 
     /// What arms the queue, if there is room for it behind the elements.
@@ -320,6 +350,7 @@ impl Arming {
 #[cfg(test)]
 mod tests {
     use verbs_abi::AlignedU64;
+    use zerocopy::FromBytes;
 
     use super::*;
 
@@ -329,6 +360,18 @@ mod tests {
 
     fn sends(elements: u32) -> Ring<siw_sqe> {
         ring(elements, elements as usize * size_of::<siw_sqe>()).expect("a good ring")
+    }
+
+    fn has_room(ring: &mut Ring<siw_sqe>) -> bool {
+        ring.free().is_ok()
+    }
+
+    fn put(ring: &mut Ring<siw_sqe>, element: &siw_sqe) {
+        let (before, behind) = element.as_bytes().split_at(FLAGS);
+        let mut free = ring.free().expect("there is room");
+        free.write(0, before);
+        free.write(FLAGS + 2, &behind[2..]);
+        free.hand_over(element.flags);
     }
 
     fn send(id: u64) -> siw_sqe {
@@ -362,10 +405,10 @@ mod tests {
             ring.place.count.store(count, Ordering::Relaxed);
             for round in 0..10 {
                 for place in 0..elements {
-                    assert!(ring.has_room());
-                    ring.put(&send(u64::from(round * elements + place)));
+                    assert!(has_room(&mut ring));
+                    put(&mut ring, &send(u64::from(round * elements + place)));
                 }
-                assert!(!ring.has_room(), "full");
+                assert!(!has_room(&mut ring), "full");
                 for place in 0..elements {
                     let mut due = send(u64::from(round * elements + place));
                     due.flags = siw_wqe_flags::SIW_WQE_VALID;
@@ -379,25 +422,25 @@ mod tests {
     #[test]
     fn the_kernel_is_told_unless_it_has_not_come_to_the_one_before() {
         let mut ring = sends(4);
-        ring.put(&send(0));
+        put(&mut ring, &send(0));
         assert!(ring.must_be_told(), "the first");
-        ring.put(&send(1));
+        put(&mut ring, &send(1));
         assert!(!ring.must_be_told(), "it has yet to take the first");
         taken(&ring, 0);
         assert!(ring.must_be_told(), "it took the first and may have looked before the second");
         let mut one = sends(1);
-        one.put(&send(0));
+        put(&mut one, &send(0));
         assert!(one.must_be_told(), "none is before the only one");
     }
 
     #[test]
     fn what_was_taken_back_is_not_there() {
         let mut ring = sends(2);
-        ring.put(&send(0));
-        ring.put(&send(1));
+        put(&mut ring, &send(0));
+        put(&mut ring, &send(1));
         assert!(ring.take_back());
-        assert!(ring.has_room());
-        ring.put(&send(2));
+        assert!(has_room(&mut ring));
+        put(&mut ring, &send(2));
         taken(&ring, 0);
         assert_eq!(taken(&ring, 1).id.get(), 2);
         assert!(!ring.take_back(), "the kernel has taken it");
@@ -407,13 +450,13 @@ mod tests {
     fn what_the_kernel_has_left_is_cleared_in_order() {
         let mut ring = sends(4);
         assert_eq!(ring.leftovers().take(), [0; 0]);
-        (10..14).for_each(|id| ring.put(&send(id)));
+        (10..14).for_each(|id| put(&mut ring, &send(id)));
         taken(&ring, 0);
-        ring.put(&send(14));
+        put(&mut ring, &send(14));
         taken(&ring, 1);
         assert_eq!(ring.leftovers().take(), [12, 13, 14]);
         assert_eq!(ring.leftovers().take(), [0; 0]);
-        assert!(ring.has_room());
+        assert!(has_room(&mut ring));
     }
 
     #[test]

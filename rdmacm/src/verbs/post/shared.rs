@@ -5,8 +5,8 @@ use super::SendQueue;
 use super::{POST_RECV, ReceiveRequest};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
-use crate::provider::ReceiveRing;
+use crate::error::{Error, Result};
+use crate::provider::{PostError, ReceiveRing};
 use crate::verbs::exclusive::Held;
 use crate::verbs::srq::SharedReceiveQueue;
 
@@ -47,9 +47,35 @@ impl SharedReceiveQueue {
     /// [`SharedReceives::ring`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        if self.context().is_surely_usable() {
+            if let Some(mut ring) = self.hold_if_free() {
+                // SAFETY: the contract of this function is that of the callee.
+                if unsafe { ring.get().try_store(request) } {
+                    ring.pass_on();
+                    return Ok(());
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.post_recv_with_care(request) }
+    }
+
+    /// The same of whatever request, and whoever has the queue.
+    ///
+    /// # Safety
+    ///
+    /// That of [`post_recv`](Self::post_recv).
+    #[inline(never)]
+    unsafe fn post_recv_with_care(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         let mut queue = self.receive_queue()?;
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { queue.post(request) }
+        unsafe { queue.push_with_care(request) }?;
+        queue.ring()
+    }
+
+    #[cold]
+    fn refused(&self, error: PostError) -> Error {
+        error.during(self.context(), POST_RECV, self.subject())
     }
 }
 
@@ -71,13 +97,26 @@ impl SharedReceives<'_> {
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
     /// the queue does not hold; [`ErrorKind::WrongProcess`] after a fork. This request is not posted
     /// then; those pushed before it are.
-    #[inline]
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        let context = self.srq.context();
-        context.check_usable(POST_RECV, || self.srq.subject())?;
+        // SAFETY: the contract of this function is that of the callee.
+        if self.srq.context().is_surely_usable() && unsafe { self.ring.get().try_store(request) } {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.push_with_care(request) }
+    }
+
+    /// The same of whatever request.
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    #[inline(never)]
+    unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        self.srq.context().check_usable(POST_RECV, || self.srq.subject())?;
         // SAFETY: the contract of this function is that of the callee.
         let stored = unsafe { self.ring.get().store(request) };
-        stored.map_err(|error| error.during(context, POST_RECV, self.srq.subject()))
+        stored.map_err(|error| self.srq.refused(error))
     }
 
     /// Has the driver post what was pushed since the last time, where it keeps its queues in the
@@ -88,7 +127,6 @@ impl SharedReceives<'_> {
     /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
     /// command fails: with ENOMEM for a full queue, with EIO where the device is gone. [`ErrorKind::DeviceGone`];
     /// [`ErrorKind::WrongProcess`] after a fork.
-    #[inline]
     pub fn ring(&mut self) -> Result<()> {
         self.srq.context().check_process(POST_RECV, || self.srq.subject())?;
         self.settle()?;
@@ -96,10 +134,9 @@ impl SharedReceives<'_> {
         Ok(())
     }
 
-    #[inline]
     fn settle(&mut self) -> Result<()> {
         let rung = self.ring.get().ring(self.srq.context(), self.srq.handle());
-        rung.map_err(|error| error.during(self.srq.context(), POST_RECV, self.srq.subject()))
+        rung.map_err(|error| self.srq.refused(error))
     }
 
     /// Posts a receive request: [`push`](Self::push) and [`ring`](Self::ring).
@@ -111,11 +148,12 @@ impl SharedReceives<'_> {
     /// # Errors
     ///
     /// Those of [`push`](Self::push) and [`ring`](Self::ring).
-    #[inline]
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.push(request) }?;
-        self.ring()
+        self.settle()?;
+        self.ring.give_way();
+        Ok(())
     }
 }
 

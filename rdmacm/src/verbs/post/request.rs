@@ -1,0 +1,271 @@
+//! Work requests.
+
+use bitflags::bitflags;
+use verbs_abi::ib_mw_type;
+pub use verbs_abi::ib_uverbs_sge as Sge;
+
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::verbs::address_handle::Destination;
+use crate::verbs::{AccessFlags, MemoryRegion, MemoryWindow};
+
+/// A request to a send queue.
+#[doc(alias = "ibv_send_wr")]
+#[derive(Debug, Clone, Copy)]
+pub struct SendRequest<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub operation: SendOperation<'a>,
+    /// With which local memory.
+    pub payload: Payload<'a>,
+    /// How.
+    pub flags: SendFlags,
+}
+
+/// What a send request does.
+///
+/// Queue pairs of reliable connections do all but [`SendTo`](Self::SendTo), those of unreliable
+/// connections what needs no answer, those for datagrams only that one. What the device, its driver
+/// or the kernel lacks is [`ErrorKind::Unsupported`]: siw has sends (also those that invalidate),
+/// writes and reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendOperation<'a> {
+    /// Sends a message into the peer's next receive.
+    #[doc(alias = "IBV_WR_SEND")]
+    Send,
+    /// The same with a number for the peer's completion.
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    SendWithImm {
+        /// See [`Completion::imm_data`](crate::verbs::Completion::imm_data).
+        imm_data: u32,
+    },
+    /// Sends a message, and takes a key away from this side that the peer has given it: see
+    /// [`Completion::invalidated_rkey`](crate::verbs::Completion::invalidated_rkey). On rxe the key of a
+    /// memory window of type 2, on siw that of a region.
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    SendWithInvalidate {
+        /// The peer's key.
+        rkey: u32,
+    },
+    /// Sends a datagram: the one operation of queue pairs for datagrams, and of no others. Its
+    /// payload fits into the MTU of the path.
+    #[doc(alias = "IBV_WR_SEND")]
+    SendTo {
+        /// To whom.
+        destination: Destination<'a>,
+        /// A number that comes with the peer's completion.
+        #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+        imm_data: Option<u32>,
+    },
+    /// Writes to the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    Write {
+        /// Where, in the peer's addresses.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+    },
+    /// The same, and completes the peer's next receive, into whose memory nothing goes.
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    WriteWithImm {
+        /// Where, in the peer's addresses.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// A number for the peer's completion.
+        imm_data: u32,
+    },
+    /// Reads from the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    Read {
+        /// Where, in the peer's addresses.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+    },
+    /// Compares eight bytes of the peer's memory, as a number of its machine, with `compare`, and
+    /// stores `swap` there if they are equal. What was there before goes to the payload, eight bytes
+    /// of registered memory, as a number of this machine.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    CompareSwap {
+        /// Where, in the peer's addresses: a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What it is compared with.
+        compare: u64,
+        /// What is stored if it is equal.
+        swap: u64,
+    },
+    /// Adds `add` to eight bytes of the peer's memory, as a number of its machine that wraps around.
+    /// What was there before goes to the payload, as with [`CompareSwap`](Self::CompareSwap).
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    FetchAdd {
+        /// Where, in the peer's addresses: a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What is added.
+        add: u64,
+    },
+    /// Writes eight bytes to the peer's memory at once, after all writes before it. There is no
+    /// payload besides. On rxe since Linux 6.2.
+    #[doc(alias = "ibv_wr_atomic_write")]
+    AtomicWrite {
+        /// Where, in the peer's addresses: a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What is written, in the order of its addresses.
+        bytes: [u8; 8],
+    },
+    /// Completes when what was written before it to the peer's memory is visible there, or
+    /// persistent. There is no payload. On rxe since Linux 6.2.
+    #[doc(alias = "ibv_wr_flush")]
+    Flush {
+        /// Where, in the peer's addresses.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// How many bytes; `None` for the whole region.
+        length: Option<u32>,
+        /// How.
+        placement: FlushPlacement,
+    },
+    /// Takes back a key that peers were given, after all requests before it have completed. There is
+    /// no payload. On rxe the key of a memory window of type 2.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    LocalInvalidate {
+        /// The key, of this side.
+        rkey: u32,
+    },
+    /// Gives peers a part of a region by the key of a window, which is a new one: the window
+    /// [has](MemoryWindow::rkey) it once this is posted. There is no payload.
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    #[doc(alias = "ibv_bind_mw")]
+    BindWindow {
+        /// The window, of the protection domain of the queue pair.
+        window: &'a MemoryWindow,
+        /// The region, of that protection domain too, with the right `IB_UVERBS_ACCESS_MW_BIND`.
+        region: &'a MemoryRegion,
+        /// Where in the region the part begins, in bytes.
+        offset: usize,
+        /// How many bytes it has. Without any a window of type 1 is bound to nothing.
+        length: usize,
+        /// What the peers may do: `IB_UVERBS_ACCESS_REMOTE_*`.
+        access: AccessFlags,
+    },
+}
+
+bitflags! {
+    /// What a [`SendOperation::Flush`] brings about.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct FlushPlacement: u8 {
+        /// What was written is visible to whoever reads the memory.
+        #[doc(alias = "IBV_FLUSH_GLOBAL")]
+        const GLOBAL = 1;
+        /// What was written outlasts a loss of power.
+        #[doc(alias = "IBV_FLUSH_PERSISTENT")]
+        const PERSISTENT = 1 << 1;
+    }
+}
+
+/// The local memory of a request.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Payload<'a> {
+    /// Registered memory, gathered (or, reading, scattered) in this order. The device uses it until
+    /// the request completes.
+    Gather(&'a [Sge]),
+    /// Bytes that are copied into the request: free for use as soon as the post returns. Not for
+    /// reads and atomics.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    Inline(&'a [u8]),
+}
+
+/// A request to a receive queue.
+#[doc(alias = "ibv_recv_wr")]
+#[derive(Debug, Clone, Copy)]
+pub struct ReceiveRequest<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Registered memory that the message is scattered to, in this order.
+    pub scatter: &'a [Sge],
+}
+
+bitflags! {
+    /// How to carry out a send request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct SendFlags: u32 {
+        /// Not before the reads and atomics ahead of it are done.
+        #[doc(alias = "IBV_SEND_FENCE")]
+        const FENCE = 1;
+        /// Success makes a completion too; without it only failure does.
+        #[doc(alias = "IBV_SEND_SIGNALED")]
+        const SIGNALED = 1 << 1;
+        /// The peer's completion is one that its arming for solicited ones sees.
+        #[doc(alias = "IBV_SEND_SOLICITED")]
+        const SOLICITED = 1 << 2;
+    }
+}
+
+impl SendRequest<'_> {
+    /// That the payload is one for the operation, what is to be aligned is so, and the flags are
+    /// those that are known: another bit would be the kernel's word for an inline payload.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if !SendFlags::all().contains(self.flags) {
+            return Err("flags that are not known");
+        }
+        let aligned = |address: u64| address % 8 == 0;
+        match self.operation {
+            SendOperation::Send
+            | SendOperation::SendWithImm { .. }
+            | SendOperation::SendWithInvalidate { .. }
+            | SendOperation::SendTo { .. }
+            | SendOperation::Write { .. }
+            | SendOperation::WriteWithImm { .. } => Ok(()),
+            SendOperation::Read { .. } => match self.payload {
+                Payload::Gather(_) => Ok(()),
+                Payload::Inline(_) => Err("a read needs registered memory"),
+            },
+            SendOperation::CompareSwap { remote_addr, .. }
+            | SendOperation::FetchAdd { remote_addr, .. } => match self.payload {
+                _ if !aligned(remote_addr) => Err(UNALIGNED),
+                Payload::Gather(pieces)
+                    if pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>() == 8 =>
+                {
+                    Ok(())
+                }
+                _ => Err("an atomic needs eight bytes of registered memory for what was there"),
+            },
+            SendOperation::AtomicWrite { remote_addr, .. } if !aligned(remote_addr) => {
+                Err(UNALIGNED)
+            }
+            SendOperation::AtomicWrite { .. }
+            | SendOperation::Flush { .. }
+            | SendOperation::LocalInvalidate { .. } => self.payload.check_empty(),
+            SendOperation::BindWindow { window, region, offset, length, .. } => {
+                if length == 0 && window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
+                    return Err("a window of type 2 is bound to something, and invalidated");
+                }
+                match offset.checked_add(length) {
+                    Some(end) if end <= region.len() => self.payload.check_empty(),
+                    _ => Err("the part is not within the memory region"),
+                }
+            }
+        }
+    }
+}
+
+const UNALIGNED: &str = "the peer's address is no multiple of 8, which atomics need";
+
+impl Payload<'_> {
+    fn check_empty(self) -> Result<(), &'static str> {
+        match self {
+            Payload::Gather([]) => Ok(()),
+            _ => Err("the operation has no payload"),
+        }
+    }
+}

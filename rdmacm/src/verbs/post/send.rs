@@ -1,0 +1,318 @@
+//! Posting to send queues.
+
+use super::{Payload, SendFlags, SendOperation, SendRequest};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+use crate::provider::{PostError, Posted, SendRing};
+use crate::verbs::exclusive::{Held, HeldHere};
+use crate::verbs::queue_pair::QueuePair;
+use crate::verbs::{QpState, QpType};
+
+const POST_SEND: &str = "post a send to";
+
+/// The send queue of a queue pair, for one thread until it is dropped: for many posts with one lock,
+/// and for lists of them with one doorbell.
+///
+/// Of [`QueuePair::send_queue`]. Threads that post to the same queue meanwhile wait for it, and have
+/// their turn whenever this one rings. Nothing else waits: the state of the queue pair can be
+/// changed and its completions polled. It cannot leave the thread that took it.
+///
+/// # Several at a time
+///
+/// A thread may have several of these: send and receive queues, those of other queue pairs,
+/// [`Poller`](crate::verbs::Poller)s. Posting and polling take one too, for as long as they last. As with
+/// locks, all threads are to take those that they have together in one order: where one posts while it
+/// has the poller, and another polls while it has the send queue, both may wait for ever. Only waiting
+/// for what the same thread has is told, as [`ErrorKind::WouldDeadlock`].
+///
+/// Dropping it rings for what was pushed, where an error would be lost.
+#[derive(Debug)]
+pub struct SendQueue<'a> {
+    qp: &'a QueuePair,
+    ring: Held<'a, SendRing>,
+}
+
+impl QueuePair {
+    /// The send queue, for this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::DeviceGone`];
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    pub fn send_queue(&self) -> Result<SendQueue<'_>> {
+        self.context().check_usable(POST_SEND, || self.subject())?;
+        match self.inner.send.hold() {
+            Ok(ring) => Ok(SendQueue { qp: self, ring }),
+            Err(HeldHere) => Err(self.held(POST_SEND, "it has the send queue; drop that first")),
+        }
+    }
+
+    /// The send queue, if no thread has it.
+    pub(in crate::verbs) fn free_send_queue(&self) -> Option<SendQueue<'_>> {
+        self.inner.send.hold_if_free().map(|ring| SendQueue { qp: self, ring })
+    }
+
+    /// Posts a send request: [`SendQueue::post`] on a [`send_queue`](Self::send_queue) of its own.
+    ///
+    /// # Safety
+    ///
+    /// That of [`SendQueue::push`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_queue`](Self::send_queue), [`SendQueue::push`] and [`SendQueue::ring`].
+    #[doc(alias = "ibv_post_send")]
+    #[doc(alias = "rdma_post_send")]
+    #[doc(alias = "rdma_post_sendv")]
+    #[doc(alias = "rdma_post_ud_send")]
+    #[doc(alias = "rdma_post_read")]
+    #[doc(alias = "rdma_post_readv")]
+    #[doc(alias = "rdma_post_write")]
+    #[doc(alias = "rdma_post_writev")]
+    pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
+        let state = self.state();
+        if self.takes_send(state, request) {
+            if let Some(mut ring) = self.inner.send.hold_if_free() {
+                // SAFETY: the contract of this function is that of the callee.
+                if unsafe { ring.get().try_store(self.context(), state, request) } {
+                    let rung = self.ring(ring.get());
+                    ring.pass_on();
+                    return rung;
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.post_send_with_care(request) }
+    }
+
+    /// The same of whatever request, wherever the queue pair is, and whoever has the queue.
+    ///
+    /// # Safety
+    ///
+    /// That of [`post_send`](Self::post_send).
+    #[inline(never)]
+    unsafe fn post_send_with_care(&self, request: &SendRequest<'_>) -> Result<()> {
+        let mut queue = self.send_queue()?;
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { queue.push_with_care(request) }?;
+        queue.ring()
+    }
+
+    /// Whether there is nothing to see to but the request, when `request` is posted in `state`.
+    #[inline(always)]
+    fn takes_send(&self, state: QpState, request: &SendRequest<'_>) -> bool {
+        state != QpState::IB_QPS_ERR
+            && self.context().is_surely_usable()
+            && SendFlags::all().contains(request.flags)
+            && self.is_usual(request)
+    }
+
+    /// Whether the queue pair is surely one for the operation, and the payload too.
+    #[inline(always)]
+    fn is_usual(&self, request: &SendRequest<'_>) -> bool {
+        let qp_type = self.qp_type();
+        match request.operation {
+            SendOperation::Send
+            | SendOperation::SendWithImm { .. }
+            | SendOperation::SendWithInvalidate { .. }
+            | SendOperation::Write { .. }
+            | SendOperation::WriteWithImm { .. } => qp_type != QpType::IB_UVERBS_QPT_UD,
+            SendOperation::Read { .. } => {
+                let reads = qp_type == QpType::IB_UVERBS_QPT_RC;
+                reads && matches!(request.payload, Payload::Gather(_))
+            }
+            SendOperation::SendTo { destination, .. } => {
+                qp_type == QpType::IB_UVERBS_QPT_UD && destination.address.pd() == self.pd()
+            }
+            _ => false,
+        }
+    }
+
+    /// Rings for what was stored in `ring`, the queue pair's.
+    #[inline]
+    fn ring(&self, ring: &mut SendRing) -> Result<()> {
+        let rung = ring.ring(self.doorbell());
+        rung.map_err(|error| self.refused(POST_SEND, error))?;
+        // The doorbell flushes where the driver does.
+        if self.inner.send_leftovers.is_some() { self.settle() } else { Ok(()) }
+    }
+
+    /// That the queue pair is one for the operation: the kernel finds out only when it carries the
+    /// request out, and ends the queue pair.
+    fn check_operation(&self, operation: &SendOperation<'_>) -> Result<(), &'static str> {
+        match (self.qp_type(), operation) {
+            (QpType::IB_UVERBS_QPT_UD, SendOperation::SendTo { destination, .. }) => {
+                match destination.address.pd() == self.pd() {
+                    true => Ok(()),
+                    false => Err("the address handle is of another protection domain"),
+                }
+            }
+            (QpType::IB_UVERBS_QPT_UD, _) => Err("it is for datagrams, which need a destination"),
+            (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
+            (
+                QpType::IB_UVERBS_QPT_UC,
+                SendOperation::Read { .. }
+                | SendOperation::CompareSwap { .. }
+                | SendOperation::FetchAdd { .. }
+                | SendOperation::AtomicWrite { .. }
+                | SendOperation::Flush { .. },
+            ) => Err("its connection is unreliable, and the peer answers nothing"),
+            (_, SendOperation::BindWindow { window, .. }) if window.pd() != self.pd() => {
+                Err("the memory window is of another protection domain")
+            }
+            (_, SendOperation::BindWindow { region, .. }) if region.pd() != self.pd() => {
+                Err("the memory region is of another protection domain")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SendQueue<'_> {
+    /// Puts a send request into the queue. The device may look at it at once, and does after
+    /// [`ring`](Self::ring). A completion follows if the request is signalled or fails.
+    ///
+    /// Stores the request in the ring that the kernel shares.
+    ///
+    /// On siw it may take a while where the kernel has moved the queue pair to ERR by itself, as it
+    /// does when the peer ends the connection: it takes the doorbell and does nothing, as it does
+    /// while it is busy, and the library cannot tell which. The request comes back when the event
+    /// that tells of the end of the connection is read from the id's channel, and one that is posted
+    /// later comes back at once. So while a thread waits for a completion, another one reads the
+    /// channel; of a synchronous id, whose events nobody reads, the request comes back with
+    /// [`disconnect`](crate::cm::CmId::disconnect), and of a queue pair that is no id's own with a
+    /// [`modify`](QueuePair::modify) to ERR.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
+    /// the queue pair is destroyed, the memory that a [`Payload::Gather`] names by its addresses and
+    /// keys
+    /// - stays allocated and registered;
+    /// - is not written, and for a read neither written nor read, except in ways that cope with a
+    ///   device doing the same.
+    ///
+    /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
+    /// protect. The region of a [`SendOperation::BindWindow`] stays registered until that has
+    /// completed; what the bind lets peers do is as if the region had been
+    /// [registered](crate::verbs::MemoryRegion::register) for it, until the window is bound anew,
+    /// invalidated or destroyed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
+    /// the queue pair does not hold or has no way to carry out, or in a state before RTS;
+    /// [`ErrorKind::WrongProcess`] after a fork. This request is not posted then; those pushed
+    /// before it are.
+    pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        let state = self.qp.state();
+        if self.qp.takes_send(state, request) {
+            // SAFETY: the contract of this function is that of the callee.
+            if unsafe { self.ring.get().try_store(self.qp.context(), state, request) } {
+                return Ok(());
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.push_with_care(request) }
+    }
+
+    /// The same of whatever request, and wherever the queue pair is.
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    #[inline(never)]
+    unsafe fn push_with_care(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        self.qp.context().check_usable(POST_SEND, || self.qp.subject())?;
+        // SAFETY: the contract of this function is that of the callee.
+        let stored = unsafe { self.store(request) };
+        stored.map_err(|error| self.qp.refused(POST_SEND, error))
+    }
+
+    /// Stores a request.
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    unsafe fn store(&mut self, request: &SendRequest<'_>) -> Posted {
+        let checked = self.qp.check_operation(&request.operation).and_then(|()| request.check());
+        checked.map_err(PostError::Invalid)?;
+        let state = self.qp.state();
+        if state == QpState::IB_QPS_ERR {
+            self.qp.check_leftovers(self.qp.send_cq())?;
+        }
+        let binding = match request.operation {
+            SendOperation::BindWindow { window, region, .. } => Some(window.binding(region)),
+            _ => None,
+        };
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.ring.get().store(self.qp.doorbell(), state, request) }?;
+        if let Some(binding) = binding {
+            binding.posted(self.qp);
+        }
+        Ok(())
+    }
+
+    /// Has the device look at what was pushed since the last time.
+    ///
+    /// `IB_USER_VERBS_CMD_POST_SEND` as a doorbell; on siw not where the kernel is on its way. Where
+    /// the driver keeps its queues in the kernel, the command posts what was pushed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
+    /// command fails: with ENOMEM for a full queue, with EIO where the device is gone.
+    /// [`ErrorKind::WrongProcess`] after a fork. On siw [`ErrorKind::Invalid`] for a read on a
+    /// connection that was made without, which only the doorbell tells: it and those pushed behind
+    /// it, of which the error says the number, are not posted. Any other error is that of the
+    /// doorbell (ENOMEM from the kernel, [`ErrorKind::DeviceGone`]): what was pushed stands in the
+    /// queue and may be carried out with what comes next, so that the obligations of
+    /// [`push`](Self::push) hold.
+    pub fn ring(&mut self) -> Result<()> {
+        self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
+        self.qp.ring(self.ring.get())?;
+        self.ring.give_way();
+        Ok(())
+    }
+
+    /// Posts a send request: [`push`](Self::push) and [`ring`](Self::ring).
+    ///
+    /// # Safety
+    ///
+    /// That of [`push`](Self::push).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.push(request) }?;
+        self.qp.ring(self.ring.get())?;
+        self.ring.give_way();
+        Ok(())
+    }
+
+    /// Posts a request that does nothing, to a queue pair in ERR of whatever type.
+    pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
+        let operation = match self.qp.qp_type() {
+            // A send would have to say to which of the peer's queues.
+            QpType::IB_UVERBS_QPT_XRC_INI => SendOperation::Write { remote_addr: 0, rkey: 0 },
+            _ => SendOperation::Send,
+        };
+        let payload = Payload::Gather(&[]);
+        let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
+        let (ring, doorbell) = (self.ring.get(), self.qp.doorbell());
+        // SAFETY: the request names no memory.
+        unsafe { ring.store(doorbell, QpState::IB_QPS_ERR, &request) }?;
+        ring.ring(doorbell)
+    }
+}
+
+impl Drop for SendQueue<'_> {
+    fn drop(&mut self) {
+        if self.qp.inner.object.belongs_here() {
+            let _ = self.qp.ring(self.ring.get());
+        }
+    }
+}

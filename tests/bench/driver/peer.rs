@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fs;
+use std::io::Read;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,13 +25,14 @@ impl Peer {
     /// id more, and the server sleeps.
     pub(crate) fn start(device: &Device, program: &Program) -> Result<Self, Box<dyn Error>> {
         let before = ids(device)?;
-        let child = program.command().stdout(Stdio::null()).spawn();
+        let child = program.command().stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("{program}: {error}"))?;
         let mut peer = Self { child, program: program.to_string() };
         let start = Instant::now();
         while ids(device)? <= before || !peer.sleeps()? {
             if let Some(status) = peer.child.try_wait()? {
-                return Err(format!("{program}: {status} before any client came").into());
+                let errors = peer.errors();
+                return Err(format!("{program}: {status} before any client came\n{errors}").into());
             }
             if start.elapsed() > PATIENCE {
                 return Err(format!("{program} does not listen").into());
@@ -43,7 +45,22 @@ impl Peer {
     /// Waits for the end of a server that serves once.
     pub(crate) fn finish(mut self) -> Result<(), Box<dyn Error>> {
         let _watch = Watch::over(&self.child)?;
-        run::ended_well(&self.program, self.child.wait()?)
+        let status = self.child.wait()?;
+        let program = self.program.clone();
+        run::ended_well(&program, status, || self.errors())
+    }
+
+    /// What it said when it has ended. It is little: nobody reads it before.
+    fn errors(&mut self) -> String {
+        let mut errors = Vec::new();
+        // What was said before a failure to read is better than nothing.
+        let _ = self.child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut errors));
+        String::from_utf8_lossy(&errors).into_owned()
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn sleeps(&self) -> Result<bool, Box<dyn Error>> {

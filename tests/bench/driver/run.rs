@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,8 +68,8 @@ impl fmt::Display for Program {
 
 /// How long one run of a program may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often the same run may stall.
-const STALLS: usize = 3;
+/// How often the same run may be useless.
+const REPETITIONS: usize = 9;
 
 /// Ends a program that does not end by itself with an alarm, which [`ended_well`] knows by its status. Kept
 /// until it has ended.
@@ -87,43 +88,62 @@ impl Watch {
     }
 }
 
-/// A program that did not end by itself, by no fault that it could name.
+/// Why a run says nothing of what is measured.
 #[derive(Debug)]
-struct Stalled(String);
+pub(crate) struct Useless(pub(crate) String);
 
-impl fmt::Display for Stalled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} did not end within {LIMIT:?}", self.0)
+impl Useless {
+    /// It did not end by itself, by no fault that it could name.
+    fn stalled(program: &impl fmt::Display) -> Self {
+        Self(format!("{program} did not end within {LIMIT:?}"))
     }
 }
 
-impl Error for Stalled {}
+impl fmt::Display for Useless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
-/// Whether the program ended by itself and well.
+impl Error for Useless {}
+
+/// Whether the program ended by itself and well. If not well, then with what it `said`.
 pub(crate) fn ended_well(
     program: &impl fmt::Display,
     status: ExitStatus,
+    said: impl FnOnce() -> String,
 ) -> Result<(), Box<dyn Error>> {
     match status.signal() {
-        Some(libc::SIGALRM) => Err(Stalled(program.to_string()).into()),
+        Some(libc::SIGALRM) => Err(Useless::stalled(program).into()),
         _ if status.success() => Ok(()),
-        _ => Err(format!("{program}: {status}").into()),
+        _ => Err(format!("{program}: {status}\n{}", said()).into()),
     }
 }
 
-/// Makes a run, and makes it again if one of its programs stalls: rxe leaves the acknowledgement of a
-/// message out if the receiver, of either library, ends its connection at the same moment, and the
-/// server then waits for it without end. Each such run is told of on standard error and counts in no result.
+/// Makes a run, and makes it again if it is [useless](Useless), as where one of its programs stalls: rxe
+/// leaves the acknowledgement of a message out if the receiver, of either library, ends its connection at
+/// the same moment, and the server then waits for it without end. Each such run is told of on standard
+/// error and counts in no result.
 pub(crate) fn repeated<T>(
     mut run: impl FnMut() -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
-    for _ in 0..STALLS {
+    for _ in 0..REPETITIONS {
         match run() {
-            Err(error) if error.is::<Stalled>() => progress(&format!("{error}: once more")),
+            Err(error) if error.is::<Useless>() => {
+                USELESS.fetch_add(1, Ordering::Relaxed);
+                progress(&format!("{error}: once more"));
+            }
             result => return result,
         }
     }
     run()
+}
+
+static USELESS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many runs were made again.
+pub(crate) fn made_again() -> usize {
+    USELESS.load(Ordering::Relaxed)
 }
 
 /// Says what is being done, on standard error: standard output belongs to results.
@@ -139,14 +159,8 @@ pub(crate) fn output(program: &Program) -> Result<String, Box<dyn Error>> {
     let _watch = Watch::over(&child)?;
     let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
     let printed = String::from_utf8(output.stdout)?;
-    if let Err(error) = ended_well(program, output.status) {
-        // What did not end has nothing more to say than that.
-        if error.is::<Stalled>() {
-            return Err(error);
-        }
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{error}\n{printed}{errors}").into());
-    }
+    let said = || format!("{printed}{}", String::from_utf8_lossy(&output.stderr));
+    ended_well(program, output.status, said)?;
     Ok(printed)
 }
 
@@ -180,7 +194,7 @@ pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
                 return peak.ok_or_else(|| format!("{program}: no VmHWM").into());
             }
             WaitStatus::Signaled(_, Signal::SIGALRM, _) => {
-                return Err(Stalled(program.to_string()).into());
+                return Err(Useless::stalled(program).into());
             }
             WaitStatus::PtraceEvent(..) => ptrace::cont(process, None)?,
             other => return Err(format!("{program}: {other:?}").into()),
@@ -208,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stalls_is_run_again() {
+    fn only_what_is_useless_is_run_again() {
         let runs = |script: &'static str| {
             let mut runs = 0;
             let result = repeated(|| {
@@ -220,7 +234,7 @@ mod tests {
         assert_eq!(runs("echo x"), (1, Ok("x\n".to_owned())));
         assert_eq!(runs("exit 3").0, 1);
         let (count, result) = runs("kill -ALRM $$");
-        assert_eq!(count, 1 + STALLS);
+        assert_eq!(count, 1 + REPETITIONS);
         assert!(result.is_err_and(|error| error.contains("did not end")));
     }
 

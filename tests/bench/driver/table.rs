@@ -13,8 +13,26 @@ pub(crate) struct Row {
     pub(crate) ratio: f64,
     /// Where the ratio lies with a confidence of at least 95 %, if it varies.
     pub(crate) interval: Option<[f64; 2]>,
-    /// The ratio that must not be exceeded, by no part of the interval.
-    pub(crate) goal: Option<f64>,
+    pub(crate) goal: Option<Goal>,
+}
+
+/// Where the ratio must lie, and all of its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, limit) = match self {
+            Self::AtMost(limit) => ("<=", limit),
+            Self::AtLeast(limit) => (">=", limit),
+        };
+        write!(f, "{sign} ")?;
+        // With as many digits as are asked for.
+        fmt::Display::fmt(limit, f)
+    }
 }
 
 impl Row {
@@ -44,16 +62,27 @@ impl Row {
         }
     }
 
-    pub(crate) fn goal(self, goal: f64) -> Self {
-        Self { goal: Some(goal), ..self }
+    pub(crate) fn at_most(self, limit: f64) -> Self {
+        Self { goal: Some(Goal::AtMost(limit)), ..self }
+    }
+
+    pub(crate) fn at_least(self, limit: f64) -> Self {
+        Self { goal: Some(Goal::AtLeast(limit)), ..self }
+    }
+
+    /// The ends of the interval.
+    fn ends(&self) -> [f64; 2] {
+        self.interval.unwrap_or([self.ratio; 2])
     }
 
     fn verdict(&self) -> &'static str {
-        match self.goal {
-            None => "",
-            Some(goal) if self.interval.map_or(self.ratio, |[_, high]| high) <= goal => "reached",
-            Some(_) => "NOT reached",
-        }
+        let [low, high] = self.ends();
+        let reached = match self.goal {
+            None => return "",
+            Some(Goal::AtMost(limit)) => high <= limit,
+            Some(Goal::AtLeast(limit)) => low >= limit,
+        };
+        if reached { "reached" } else { "NOT reached" }
     }
 }
 
@@ -107,7 +136,7 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["ours", "C", "ratio", "95 %", "goal"];
         let [ours, c, ratio, interval, goal] = head;
-        writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{interval:>13}{goal:>8}", "")?;
+        writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{interval:>13}{goal:>9}", "")?;
         for row in self.0 {
             let separator = if row.unit.is_empty() { "" } else { ", " };
             let name = format!("{}{separator}{}", row.name, row.unit);
@@ -115,7 +144,7 @@ impl fmt::Display for Table<'_> {
             let goal = row.goal.map(|goal| format!("{goal:.2}"));
             writeln!(
                 f,
-                "{name:56}{:10.1}{:10.1}{:8.2}{:>13}{:>8}  {}",
+                "{name:56}{:10.1}{:10.1}{:8.2}{:>13}{:>9}  {}",
                 row.ours,
                 row.c,
                 row.ratio,
@@ -125,7 +154,7 @@ impl fmt::Display for Table<'_> {
             )?;
         }
         for row in self.0 {
-            let [low, high] = row.interval.unwrap_or([row.ratio; 2]);
+            let [low, high] = row.ends();
             let goal = row.goal.map(|goal| goal.to_string()).unwrap_or_default();
             let Row { name, unit, ours, c, ratio, .. } = row;
             let verdict = row.verdict();
@@ -168,8 +197,10 @@ mod tests {
         let pairs = (0..15).map(|round| [1.0 + f64::from(round) / 100.0, 1.0]);
         let row = Row::of_pairs("time", "us", pairs);
         assert_eq!((row.ratio, row.interval), (1.07, Some([1.03, 1.11])));
-        assert_eq!(row.clone().goal(1.11).verdict(), "reached");
-        assert_eq!(row.goal(1.1).verdict(), "NOT reached");
+        assert_eq!(row.clone().at_most(1.11).verdict(), "reached");
+        assert_eq!(row.clone().at_most(1.1).verdict(), "NOT reached");
+        assert_eq!(row.clone().at_least(1.03).verdict(), "reached");
+        assert_eq!(row.at_least(1.04).verdict(), "NOT reached");
     }
 
     #[test]
@@ -181,14 +212,21 @@ mod tests {
 
     #[test]
     fn what_is_above_the_goal_is_not_reached() {
-        let row = |ours| Row::exact("calls", "", ours, 400.0).goal(0.25);
+        let row = |ours| Row::exact("calls", "", ours, 400.0).at_most(0.25);
         assert_eq!(row(100.0).verdict(), "reached");
         assert_eq!(row(101.0).verdict(), "NOT reached");
         assert_eq!(Row::exact("calls", "", 1.0, 400.0).verdict(), "");
         let text = Table(&[row(101.0)]).to_string();
         assert!(text.contains("NOT reached"), "{text}");
         assert!(
-            text.contains("bench\tcalls\t\t101\t400\t0.2525\t0.2525\t0.2525\t0.25\tNOT reached\n")
+            text.contains(
+                "bench\tcalls\t\t101\t400\t0.2525\t0.2525\t0.2525\t<= 0.25\tNOT reached\n"
+            )
         );
+        let rate = Row::exact("rate", "1/s", 19.0, 20.0);
+        assert_eq!(rate.clone().at_least(0.95).verdict(), "reached");
+        let text = Table(&[rate.at_least(0.96)]).to_string();
+        assert!(text.contains(" >= 0.96  NOT reached\n"), "{text}");
+        assert!(text.contains("\t>= 0.96\tNOT reached\n"), "{text}");
     }
 }

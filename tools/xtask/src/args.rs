@@ -6,6 +6,7 @@ use std::time::Duration;
 use guest::error::{Error, Result};
 use guest::plan::Device;
 
+use crate::bench::Subject;
 use crate::kernel::Kernel;
 use crate::test::Selection;
 use crate::vm::Guest;
@@ -30,10 +31,11 @@ usage: cargo xtask COMMAND
       virtual machines with every kernel or the one named. SECONDS limit one test program in one virtual
       machine. The last line is `N passed, N failed`.
 
-  bench connect [--kernel 6.1|6.12|latest]
-      Runs this project's programs and the C library's by turns, in a virtual machine with 6.1, with 6.12,
-      or with the kernel named, and compares system calls, time and memory. Goals that are not reached are named;
-      they do not change the exit status.
+  bench connect|data [--kernel 6.1|6.12|latest]
+      Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with 6.12, or with
+      the kernel named, on each device. `connect` compares what a connection costs: system calls, time and memory;
+      `data` what messages cost: latency, bandwidth and rate beside perftest's, for sizes from 2 to 65536, and system
+      calls. Goals that are not reached are named; they do not change the exit status.
 
   ci
       Checks format, lints and documentation, then does what test does.
@@ -48,7 +50,7 @@ pub(crate) enum Task {
     Demo,
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
-    Bench(Vec<Kernel>),
+    Bench(Subject, Vec<Kernel>),
     Ci(Selection),
 }
 
@@ -133,13 +135,13 @@ fn test(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 }
 
 fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    match arguments.next() {
-        Some(subject) if subject == "connect" => {}
-        Some(subject) => {
-            return Err(Error::new(format!("bench does not know {subject:?}; {HELP}")));
-        }
-        None => return Err(Error::new(format!("bench: the subject is missing: connect; {HELP}"))),
-    }
+    let Some(name) = arguments.next() else {
+        let message = format!("bench: the subject is missing: connect or data; {HELP}");
+        return Err(Error::new(message));
+    };
+    let subject = name.to_str().and_then(Subject::from_name);
+    let subject =
+        subject.ok_or_else(|| Error::new(format!("bench does not know {name:?}; {HELP}")))?;
     let mut kernels = Kernel::RELEASED.to_vec();
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
@@ -147,7 +149,7 @@ fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
             _ => return Err(Error::new(format!("bench does not take {argument:?}; {HELP}"))),
         }
     }
-    Ok(Task::Bench(kernels))
+    Ok(Task::Bench(subject, kernels))
 }
 
 fn seconds(arguments: &mut impl Iterator<Item = OsString>) -> Result<Duration> {
@@ -215,12 +217,12 @@ mod tests {
 
     #[test]
     fn bench_takes_its_subject_and_a_kernel() {
-        let Ok(Task::Bench(kernels)) = parsed("bench connect") else { panic!("refused") };
-        assert_eq!(kernels, Kernel::RELEASED);
-        let Ok(Task::Bench(kernels)) = parsed("bench connect --kernel 6.1") else {
-            panic!("refused");
+        let bench = |line| match parsed(line) {
+            Ok(Task::Bench(subject, kernels)) => (subject, kernels),
+            other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(kernels, [Kernel::V6_1]);
+        assert_eq!(bench("bench connect"), (Subject::Connect, Kernel::RELEASED.to_vec()));
+        assert_eq!(bench("bench data --kernel 6.1"), (Subject::Data, vec![Kernel::V6_1]));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: what a connection costs, with this library and with the C one, on each device.
+//! `cargo xtask bench`: what a connection or a message costs, with this library and with the C one, on each
+//! device.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -15,20 +16,63 @@ use crate::vm::{self, Guest};
 
 /// The package that holds the programs to measure, and the one of them that measures.
 const PACKAGE: &str = "rdmacm-tests";
-/// The package with a tool that measures by itself.
+/// The package with the tools that measure by themselves.
 const TOOLS: &str = "rdmatools";
 const DRIVER: &str = "bench-driver";
 
-/// The C programs, and what counts their system calls.
-const PACKAGES: [&str; 3] = ["ibverbs-providers", "rdmacm-utils", "strace"];
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// What a connection costs.
+    Connect,
+    /// What messages cost: their latency, bandwidth and rate.
+    Data,
+}
 
-/// Many connections, one after the other, in a machine that others may load.
-const LIMIT: Duration = Duration::from_secs(1200);
+impl Subject {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Connect, Self::Data].into_iter().find(|subject| subject.name() == name)
+    }
 
-/// Measures connections in a guest of each kernel, on each device. Success says that everything was measured,
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Data => "data",
+        }
+    }
+
+    /// The C programs, and what counts their system calls.
+    fn packages(self) -> [&'static str; 3] {
+        let programs = match self {
+            Self::Connect => "rdmacm-utils",
+            Self::Data => "perftest",
+        };
+        ["ibverbs-providers", programs, "strace"]
+    }
+
+    /// Connections with one: where the client, the server and the kernel's threads run beside each other, times
+    /// differ by half from run to run, and with one by some hundredths. Who waits for messages does so at work,
+    /// each side with a processor of its own.
+    fn processors(self) -> NonZeroUsize {
+        match self {
+            Self::Connect => NonZeroUsize::MIN,
+            Self::Data => host::processors(),
+        }
+    }
+
+    /// Many runs, one after the other, in a machine that others may load.
+    fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Connect => 1200,
+            Self::Data => 2400,
+        })
+    }
+}
+
+/// Measures in a guest of each kernel, on each device. Success says that everything was measured,
 /// whatever the numbers are.
-pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
-    let mut wanted = PACKAGES.to_vec();
+pub(crate) fn run(subject: Subject, kernels: &[Kernel]) -> Result<ExitCode> {
+    let mut wanted = subject.packages().to_vec();
     wanted.extend(Guest::packages());
     wanted.sort_unstable();
     wanted.dedup();
@@ -47,8 +91,11 @@ pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
     ]);
     host::run(&mut cargo, "build the programs")?;
     let release = host::build_directory().join("release");
-    let linked_statically = host::build_static(PACKAGE, "release")?;
-    let command = [release.join(DRIVER), release, linked_statically].map(OsString::from);
+    let driver = release.join(DRIVER);
+    let mut directories = vec![release];
+    if subject == Subject::Connect {
+        directories.push(host::build_static(PACKAGE, "release")?);
+    }
     for kernel in kernels {
         for device in kernel.devices() {
             let address = match device {
@@ -56,11 +103,16 @@ pub(crate) fn connect(kernels: &[Kernel]) -> Result<ExitCode> {
                 Device::Siw => "10.0.0.2",
             };
             progress(&format!("== Linux {}, {}", kernel.name(), device.name()));
-            // With one processor: where the client, the server and the kernel's threads run beside each other,
-            // times differ by half from run to run, and with one by some hundredths.
-            let (devices, processors) = (vec![*device], NonZeroUsize::MIN);
-            let guest = Guest { devices, processors, limit: LIMIT, ..Guest::new(*kernel) };
-            let command = [&command[..], &[device.name(), address].map(OsString::from)].concat();
+            let guest = Guest {
+                devices: vec![*device],
+                processors: subject.processors(),
+                limit: subject.limit(),
+                ..Guest::new(*kernel)
+            };
+            let names = [device.name(), address, subject.name()].map(OsString::from);
+            let mut command = vec![driver.clone().into_os_string()];
+            command.extend(names);
+            command.extend(directories.iter().map(OsString::from));
             let status = vm::run(&guest, &command)?;
             if status != ExitCode::SUCCESS {
                 return Ok(status);

@@ -82,7 +82,7 @@ pub(super) fn json(
     for (number, Sample { operation, size, figures }) in samples.iter().enumerate() {
         write!(out, "  {{\"operation\": \"{}\", \"size\": {size}", operation.name())?;
         for ([_, name], value) in columns(plan.test).iter().zip(figures.values()) {
-            write!(out, ", \"{name}\": {value:.3}")?;
+            write!(out, ", \"{name}\": {value:.6}")?;
         }
         writeln!(out, "}}{}", if number + 1 < samples.len() { "," } else { "" })?;
     }
@@ -116,8 +116,7 @@ mod tests {
         assert!(
             text.starts_with("{\"test\": \"bw\", \"device\": \"rxe0\", \"iterations\": 1000,\n")
         );
-        let result =
-            "{\"operation\": \"write\", \"size\": 64, \"mb_per_s\": 12.345, \"kmsg_per_s\": 1.000}";
+        let result = "{\"operation\": \"write\", \"size\": 64, \"mb_per_s\": 12.345000, \"kmsg_per_s\": 1.000000}";
         assert!(text.ends_with(&format!("  {result},\n  {result}\n]}}\n")), "{text}");
     }
 }

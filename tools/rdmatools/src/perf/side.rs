@@ -39,6 +39,8 @@ pub(super) struct Hands<'a> {
     receive: ReceiveQueue<'a>,
     sent: Poller<'a>,
     received: Poller<'a>,
+    /// What was polled last.
+    done: [Completion; 16],
     /// Told of the end of the connection.
     channel: &'a EventChannel,
     /// The parts of memory that are sent from, or read to, and received in.
@@ -122,6 +124,7 @@ impl Side {
             receive: qp.receive_queue()?,
             sent: send_cq.poller()?,
             received: recv_cq.poller()?,
+            done: [Completion::default(); 16],
             channel,
             gather: [outgoing.sge(..size)?],
             scatter: [incoming.sge(..)?],
@@ -181,25 +184,23 @@ impl Hands<'_> {
     /// Polls until requests of the send queue have completed: the `wr_id` of the last one.
     #[inline]
     pub(super) fn sent(&mut self) -> Result<u64, Failure> {
-        let mut done = [Completion::default(); 16];
         let count = spin(self.channel, || {
-            let count = self.sent.poll(&mut done)?;
+            let count = self.sent.poll(&mut self.done)?;
             Ok((count > 0).then_some(count))
         })?;
-        check(&done[..count])?;
-        Ok(done[count - 1].wr_id())
+        check(&self.done[..count])?;
+        Ok(self.done[count - 1].wr_id())
     }
 
     /// Polls until messages were received, at most `limit`, and posts as many receives: how many.
     #[inline]
     pub(super) fn received(&mut self, limit: usize) -> Result<usize, Failure> {
-        let mut done = [Completion::default(); 16];
-        let room = limit.min(done.len());
+        let room = limit.min(self.done.len());
         let count = spin(self.channel, || {
-            let count = self.received.poll(&mut done[..room])?;
+            let count = self.received.poll(&mut self.done[..room])?;
             Ok((count > 0).then_some(count))
         })?;
-        check(&done[..count])?;
+        check(&self.done[..count])?;
         for _ in 0..count {
             let request = ReceiveRequest { wr_id: 0, scatter: &self.scatter };
             // SAFETY: as in `push`.

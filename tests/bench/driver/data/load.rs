@@ -1,0 +1,161 @@
+//! What is sent, by which program, and what both programs are told alike.
+
+use std::fmt;
+use std::path::Path;
+
+use rdmacm::device::{Device, DriverId};
+
+use crate::run::Program;
+
+/// Whose program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Maker {
+    Ours,
+    C,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Test {
+    Latency,
+    Bandwidth,
+}
+
+impl Test {
+    /// As in the names of all programs.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "lat",
+            Self::Bandwidth => "bw",
+        }
+    }
+}
+
+/// Messages of one kind, one run's worth.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) test: Test,
+    /// `send`, `write` or `read`.
+    pub(super) operation: &'static str,
+    /// Bytes of a message.
+    pub(super) size: u32,
+    pub(super) messages: u32,
+    /// So many are posted at once.
+    pub(super) list: u32,
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { test, operation, .. } = self;
+        match test {
+            Test::Latency => write!(f, "{operation} latency"),
+            Test::Bandwidth if self.list > 1 => {
+                write!(f, "{operation} rate, lists of {}", self.list)
+            }
+            Test::Bandwidth => write!(f, "{operation} bandwidth"),
+        }
+    }
+}
+
+/// Messages of one run, of sizes up to the given one. Of larger ones as many bytes.
+const LATENCY_MESSAGES: u32 = 1000;
+const BANDWIDTH_MESSAGES: u32 = 4000;
+const FULL_SIZE: u32 = 4096;
+
+/// Receives that are posted: perftest's own choice for sends.
+const RECEIVES: u32 = 512;
+/// Requests under way for bandwidth: perftest's own choice.
+const DEPTH: u32 = 128;
+/// Every so many of them one completes, as perftest chooses for messages up to the size; of larger ones
+/// each does.
+const MODERATION: u32 = 100;
+const MODERATED_SIZE: u32 = 8192;
+
+impl Load {
+    pub(super) fn new(test: Test, operation: &'static str, size: u32) -> Self {
+        let messages = match test {
+            Test::Latency => LATENCY_MESSAGES,
+            Test::Bandwidth => BANDWIDTH_MESSAGES,
+        };
+        let messages = messages * FULL_SIZE / size.max(FULL_SIZE);
+        Self { test, operation, size, messages, list: 1 }
+    }
+
+    /// Our program or perftest's: its server on the address, or the client of that.
+    pub(super) fn program(&self, maker: Maker, place: &Place<'_>, side: Side) -> Program {
+        let Self { test, operation, .. } = self;
+        let Place { directory, device, address, port, .. } = place;
+        let program = match maker {
+            Maker::Ours => Program::new(directory.join("rdmatools")).args([
+                test.name(),
+                "-o",
+                operation,
+                "--json",
+                // perftest has requests carry data on devices only that it knows, which these are not.
+                "-I",
+                "0",
+            ]),
+            // It connects by rdma_cm, and goes on where the processor's clock is not what it expects.
+            Maker::C => Program::new(format!("ib_{operation}_{}", test.name())).args([
+                "-R",
+                "-F",
+                "-d",
+                device.name(),
+            ]),
+        };
+        let mut program = program.args(["-p", port]).args(self.options());
+        if maker == Maker::C {
+            program = program.arg(match test {
+                // In cycles of the processor.
+                Test::Latency => "-C",
+                // Without looking at the time for every message.
+                Test::Bandwidth => "-N",
+            });
+            if device.driver() == Some(DriverId::RDMA_DRIVER_SIW) {
+                // The driver has no other way.
+                program = program.arg("--use_old_post_send");
+            }
+        }
+        match (side, maker) {
+            (Side::Client, _) => program.arg(address),
+            (Side::Server, Maker::Ours) => program.args(["-b", address]),
+            (Side::Server, Maker::C) => program,
+        }
+    }
+
+    /// What both are told alike.
+    fn options(&self) -> Vec<String> {
+        let (depth, moderation) = match self.test {
+            Test::Latency => (1, 1),
+            Test::Bandwidth if self.list > 1 => (DEPTH, self.list),
+            Test::Bandwidth if self.size > MODERATED_SIZE => (DEPTH, 1),
+            Test::Bandwidth => (DEPTH, MODERATION),
+        };
+        let mut options =
+            vec![("-s", self.size), ("-n", self.messages), ("-t", depth), ("-Q", moderation)];
+        if self.operation == "send" {
+            options.push(("-r", RECEIVES));
+        }
+        if self.list > 1 {
+            options.push(("-l", self.list));
+        }
+        options.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Server,
+    Client,
+}
+
+/// Where it is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// With our programs.
+    pub(super) directory: &'a Path,
+    pub(super) device: &'a Device,
+    pub(super) address: &'a str,
+    pub(super) port: &'a str,
+    /// Cycles of the processor in a microsecond.
+    pub(super) cycles: f64,
+}

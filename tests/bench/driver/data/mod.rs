@@ -1,0 +1,201 @@
+//! What messages cost: `rdmatools lat` and `bw` beside the programs of perftest, with the same options.
+//!
+//! Of messages of one size the bandwidth is the rate times the size, so one ratio stands for both.
+
+mod load;
+mod printed;
+mod scheduler;
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use rdmacm::device::Device;
+
+use self::load::{Load, Maker, Place, Side, Test};
+use crate::PORT;
+use crate::peer::Peer;
+use crate::rounds::{by_turns, median_trace};
+use crate::run::{self, Useless, progress};
+use crate::table::Row;
+use crate::trace::{self, Counts, Tracer};
+
+/// How often each load is measured.
+const ROUNDS: usize = 12;
+/// How often what programs print is compared with a clock.
+const CLOCK_ROUNDS: usize = 5;
+
+/// Bytes of the messages.
+const SIZES: [u32; 8] = [2, 16, 64, 256, 1024, 4096, 16_384, 65_536];
+
+const LATENCY: [&str; 3] = ["send", "write", "read"];
+const BANDWIDTH: [&str; 2] = ["send", "write"];
+
+/// Above which no latency's ratio may be, and below which no bandwidth's.
+const LATENCY_GOAL: f64 = 1.05;
+const BANDWIDTH_GOAL: f64 = 0.95;
+
+/// Small messages in lists, beside the C program's one by one.
+const LIST: u32 = 16;
+const LISTED_SIZE: u32 = 16;
+const LIST_GOAL: f64 = 1.2;
+
+/// Messages of two runs under strace: each costs what the longer one makes more calls for.
+const TRACED: [u32; 2] = [100, 400];
+
+/// Measures on the device, with our programs in the directory.
+pub(crate) fn rows(
+    device: &Device,
+    address: &str,
+    directory: &Path,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    scheduler::cut_slices()?;
+    let cycles = printed::cycles(&fs::read_to_string("/proc/cpuinfo")?);
+    let cycles = cycles.ok_or("the kernel does not know the processor's clock")?;
+    let bench = Bench { place: Place { directory, device, address, port: PORT, cycles } };
+    let mut rows = Vec::new();
+    // Before: strace is to get a processor from those that poll.
+    for load in kinds() {
+        rows.push(bench.calls(&load)?);
+    }
+    scheduler::prefer_others()?;
+    rows.push(bench.clock()?);
+    for load in kinds() {
+        for size in SIZES {
+            rows.push(bench.figures(Load { size, ..load })?);
+        }
+    }
+    for operation in BANDWIDTH {
+        rows.push(bench.lists(operation)?);
+    }
+    Ok(rows)
+}
+
+/// One load of each kind.
+fn kinds() -> impl Iterator<Item = Load> {
+    let load = |test, operation| Load::new(test, operation, SIZES[0]);
+    let latency = LATENCY.map(|operation| load(Test::Latency, operation));
+    let bandwidth = BANDWIDTH.map(|operation| load(Test::Bandwidth, operation));
+    latency.into_iter().chain(bandwidth)
+}
+
+struct Bench<'a> {
+    place: Place<'a>,
+}
+
+impl Bench<'_> {
+    /// Ours beside the C program under the same load.
+    fn figures(&self, load: Load) -> Result<Row, Box<dyn Error>> {
+        let name = format!("{load}, {} bytes", load.size);
+        let (unit, scale) = match load.test {
+            Test::Latency => ("us", 1.0),
+            // Of large messages what it comes to in millions of bytes.
+            Test::Bandwidth if load.size >= 1024 => ("MB/s", f64::from(load.size) / 1e3),
+            Test::Bandwidth => ("1000/s", 1.0),
+        };
+        let row = self.compare(name, unit, scale, [load; 2])?;
+        Ok(match load.test {
+            Test::Latency => row.at_most(LATENCY_GOAL),
+            Test::Bandwidth => row.at_least(BANDWIDTH_GOAL),
+        })
+    }
+
+    /// Our lists of small messages beside the C program's messages one by one.
+    fn lists(&self, operation: &'static str) -> Result<Row, Box<dyn Error>> {
+        let single = Load::new(Test::Bandwidth, operation, LISTED_SIZE);
+        let listed = Load { list: LIST, ..single };
+        let name = format!("{listed} by one by one, {LISTED_SIZE} bytes");
+        Ok(self.compare(name, "1000/s", 1.0, [listed, single])?.at_least(LIST_GOAL))
+    }
+
+    /// Our figures under the first load beside the C program's under the second.
+    fn compare(
+        &self,
+        name: String,
+        unit: &'static str,
+        scale: f64,
+        [ours, c]: [Load; 2],
+    ) -> Result<Row, Box<dyn Error>> {
+        progress(&format!("{name}: {ROUNDS} rounds"));
+        let figure = |(maker, load): &_| Ok(self.run(*maker, load)?.figure * scale);
+        let pairs = by_turns(ROUNDS, [&(Maker::Ours, ours), &(Maker::C, c)], figure)?;
+        Ok(Row::of_pairs(name, unit, pairs))
+    }
+
+    /// How long the messages take by what the programs print, which read the processor's counter, in
+    /// parts of what they take by the clock of this one: the difference of two runs, of which one
+    /// has more messages.
+    fn clock(&self) -> Result<Row, Box<dyn Error>> {
+        let name = "printed time by measured time";
+        progress(&format!("{name}: {CLOCK_ROUNDS} rounds"));
+        let few = Load::new(Test::Bandwidth, "send", SIZES[SIZES.len() - 1]);
+        let many = Load { messages: few.messages * 4, ..few };
+        let percent = |maker: &Maker| {
+            let [few, many] = [few, many].map(|load| {
+                let Run { figure, seconds } = self.run(*maker, &load)?;
+                Ok::<_, Box<dyn Error>>((f64::from(load.messages) / figure / 1e3, seconds))
+            });
+            let (few, many) = (few?, many?);
+            Ok((many.0 - few.0) / (many.1 - few.1) * 100.0)
+        };
+        let pairs = by_turns(CLOCK_ROUNDS, [&Maker::Ours, &Maker::C], percent)?;
+        Ok(Row::of_pairs(name, "%", pairs))
+    }
+
+    /// The system calls that both sides make for one message more.
+    fn calls(&self, load: &Load) -> Result<Row, Box<dyn Error>> {
+        let name = format!("system calls per message, {load}");
+        progress(&name);
+        let each = |maker| -> Result<f64, Box<dyn Error>> {
+            let [few, many] = TRACED.map(|messages| {
+                let load = Load { messages, ..*load };
+                Ok::<_, Box<dyn Error>>(median_trace(|| self.trace(maker, &load))?.but_time())
+            });
+            Ok((f64::from(many?) - f64::from(few?)) / f64::from(TRACED[1] - TRACED[0]))
+        };
+        Ok(Row::exact(name, "", each(Maker::Ours)?, each(Maker::C)?).at_most(1.0))
+    }
+
+    fn run(&self, maker: Maker, load: &Load) -> Result<Run, Box<dyn Error>> {
+        let server = self.server(maker, load)?;
+        let client = load.program(maker, &self.place, Side::Client);
+        let start = Instant::now();
+        let text = run::output(&client).map_err(|error| racing(maker, error))?;
+        let seconds = start.elapsed().as_secs_f64();
+        server.finish().map_err(|error| racing(maker, error))?;
+        let figure = printed::figure(maker, load, self.place.cycles, &text)?;
+        Ok(Run { figure, seconds })
+    }
+
+    /// What client and server ask of the kernel.
+    fn trace(&self, maker: Maker, load: &Load) -> Result<Counts, Box<dyn Error>> {
+        let server = self.server(maker, load)?;
+        let tracer = Tracer::attach(server.id())?;
+        let client = load.program(maker, &self.place, Side::Client);
+        let client = trace::count(&client).map_err(|error| racing(maker, error))?;
+        server.finish().map_err(|error| racing(maker, error))?;
+        Ok(client + tracer.finish()?)
+    }
+
+    fn server(&self, maker: Maker, load: &Load) -> Result<Peer, Box<dyn Error>> {
+        Peer::start(self.place.device, &load.program(maker, &self.place, Side::Server))
+    }
+}
+
+/// What was measured of one run.
+struct Run {
+    /// What the client printed.
+    figure: f64,
+    /// From its start to its end.
+    seconds: f64,
+}
+
+/// perftest connects twice. The second time it does not wait for its server to listen, and falls where
+/// that comes later.
+fn racing(maker: Maker, error: Box<dyn Error>) -> Box<dyn Error> {
+    match maker {
+        Maker::Ours => error,
+        Maker::C => Useless(error.to_string()).into(),
+    }
+}

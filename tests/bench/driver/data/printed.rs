@@ -1,0 +1,132 @@
+//! The numbers that the programs print.
+
+use std::error::Error;
+
+use super::load::{Load, Maker, Test};
+use crate::run::Useless;
+
+/// What a program says of a load: of a latency the median in microseconds, of which the processor has
+/// `cycles` in each, of a bandwidth thousands of messages in a second.
+pub(super) fn figure(
+    maker: Maker,
+    load: &Load,
+    cycles: f64,
+    text: &str,
+) -> Result<f64, Box<dyn Error>> {
+    let figure = match (maker, load.test) {
+        (Maker::Ours, _) => ours(load, text),
+        (Maker::C, Test::Latency) => perftest(load, text).map(|median| median / cycles),
+        (Maker::C, Test::Bandwidth) => perftest(load, text),
+    };
+    let figure = figure.ok_or_else(|| format!("no result for {load:?} in:\n{text}"))?;
+    // perftest measures the processor's clock in each run, and counts with one that stands still where it
+    // found no steady one.
+    if figure.is_finite() && figure > 0.0 {
+        Ok(figure)
+    } else {
+        Err(Useless(format!("{load} of {} bytes printed {figure}", load.size)).into())
+    }
+}
+
+/// Cycles of the processor in a microsecond, as the kernel has it in `/proc/cpuinfo`, and as perftest takes it
+/// from there where it does not measure another.
+pub(super) fn cycles(cpuinfo: &str) -> Option<f64> {
+    let value = cpuinfo.lines().find_map(|line| line.strip_prefix("cpu MHz"))?;
+    value.trim_start().strip_prefix(':')?.trim().parse().ok()
+}
+
+/// From the one result in JSON: `{"operation": "send", "size": 2, "mb_per_s": 0.1, "kmsg_per_s": 50.0}`.
+fn ours(load: &Load, text: &str) -> Option<f64> {
+    let name = match load.test {
+        Test::Latency => "\"median_us\": ",
+        Test::Bandwidth => "\"kmsg_per_s\": ",
+    };
+    let (_, value) = text.split_once(name)?;
+    value.split([',', '}']).next()?.parse().ok()
+}
+
+/// From the line that begins with size and count: ` 2  1000  60100  91000  61250  61310  62  71000  91000`, cycles
+/// of which the third is the median; or ` 65536  1000  0.00  31.24  0.000500`, of which the second is the mean
+/// bandwidth in units of 2^20 bytes, the third millions of messages in a second.
+fn perftest(load: &Load, text: &str) -> Option<f64> {
+    let begin = [load.size, load.messages].map(|number| number.to_string());
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = lines.into_iter().find(|words| words.len() > 2 && words[..2] == begin)?;
+    let numbers: Option<Vec<f64>> = line[2..].iter().map(|word| word.parse().ok()).collect();
+    match (load.test, &numbers?[..]) {
+        (Test::Latency, [_, _, median, _, _, _, _]) => Some(*median),
+        // The rate has six digits behind the point, the bandwidth two: the one with more of them counts.
+        (Test::Bandwidth, [_, mean, millions]) if mean * 1e2 > millions * 1e6 => {
+            Some(mean * 1_048_576.0 / f64::from(load.size) / 1e3)
+        }
+        (Test::Bandwidth, [_, _, millions]) => Some(millions * 1e3),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(test: Test, size: u32) -> Load {
+        Load { test, operation: "send", size, messages: 1000, list: 1 }
+    }
+
+    const CYCLES: f64 = 2500.0;
+
+    const LATENCY: &str = "\
+ remote address: LID 0000 QPN 0x0019 PSN 0xbb1b5e
+---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 2       1000          28350.00        227500.00      30625.00  \t       30775.00     \t0.62   \t\t35500.00   \t\t227500.00
+---------------------------------------------------------------------------------------
+";
+
+    #[test]
+    fn the_median_is_perftests_typical_time() {
+        let read = |text: &str| figure(Maker::C, &load(Test::Latency, 2), CYCLES, text);
+        assert_eq!(read(LATENCY).expect("a median"), 12.25);
+        for other in ["inf", "0.00", "-nan"] {
+            let error = read(&LATENCY.replace("30625.00", other)).expect_err(other);
+            assert!(error.is::<Useless>(), "{other}: {error}");
+        }
+        let error = read(&LATENCY.replace(" 1000 ", " 999 ")).expect_err("another count");
+        assert!(!error.is::<Useless>() && error.to_string().contains("no result"), "{error}");
+        assert!(read("").is_err());
+    }
+
+    #[test]
+    fn cycles_are_the_kernels() {
+        assert_eq!(cycles("processor\t: 0\ncpu MHz\t\t: 2442.813\nflags\t: fpu\n"), Some(2442.813));
+        assert_eq!(cycles("processor\t: 0\n"), None);
+    }
+
+    #[test]
+    fn a_rate_is_taken_from_what_has_more_digits() {
+        let read = |size, line: &str| figure(Maker::C, &load(Test::Bandwidth, size), CYCLES, line);
+        let rate =
+            read(2, " 2          1000             0.00               0.09   		   0.048123\n");
+        assert_eq!(rate.expect("a rate"), 48.123);
+        let rate =
+            read(65_536, " 65536      1000             0.00               31.25 		   0.000500\n");
+        assert_eq!(rate.expect("a rate"), 0.5);
+        let nothing = " 2          1000             0.00               0.00   		   0.000000\n";
+        assert!(read(2, nothing).expect_err("no rate").is::<Useless>());
+    }
+
+    #[test]
+    fn ours_is_read_from_json() {
+        let json = "{\"test\": \"lat\", \"results\": [\n  {\"operation\": \"send\", \"size\": 2, \"min_us\": 1.0, \
+                    \"median_us\": 12.500, \"p999_us\": 20.000}\n]}\n";
+        assert_eq!(
+            figure(Maker::Ours, &load(Test::Latency, 2), CYCLES, json).expect("a median"),
+            12.5
+        );
+        assert!(figure(Maker::Ours, &load(Test::Bandwidth, 2), CYCLES, json).is_err());
+        let json = "  {\"operation\": \"send\", \"size\": 2, \"mb_per_s\": 0.100, \"kmsg_per_s\": 50.125}\n";
+        assert_eq!(
+            figure(Maker::Ours, &load(Test::Bandwidth, 2), CYCLES, json).expect("a rate"),
+            50.125
+        );
+    }
+}

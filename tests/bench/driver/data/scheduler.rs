@@ -1,0 +1,42 @@
+//! Who gets a processor.
+//!
+//! A software device is threads of the kernel, or becomes that under load, and both programs poll
+//! without rest, so that more threads want a processor than there are. Left alone, the scheduler lets a
+//! program poll to the end of its slice, some milliseconds, while the thread that would bring the message
+//! waits: what is measured then is who waits how often. So everything here runs in the idle class, and no
+//! slice is protected: whatever is not in that class gets a processor at once.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::process;
+
+use nix::mount::{MsFlags, mount};
+
+use crate::run::{self, Program, progress};
+
+const DEBUGFS: &str = "/sys/kernel/debug";
+const FEATURES: &str = "/sys/kernel/debug/sched/features";
+/// That a slice is not cut short, by whomever. Kernels before 6.6 do not have it.
+const PROTECTION: &str = "RUN_TO_PARITY";
+
+/// Lets whoever wakes up have the processor of one that runs.
+pub(super) fn cut_slices() -> Result<(), Box<dyn Error>> {
+    if !Path::new(FEATURES).exists() {
+        mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>)?;
+    }
+    if fs::read_to_string(FEATURES)?.contains(PROTECTION) {
+        fs::write(FEATURES, format!("NO_{PROTECTION}"))?;
+    }
+    Ok(())
+}
+
+/// Has this process, and those that it starts from now on, run behind all others.
+pub(super) fn prefer_others() -> Result<(), Box<dyn Error>> {
+    let process = process::id().to_string();
+    run::output(&Program::new("chrt").args(["--idle", "--pid", "0", &process]))?;
+    progress(
+        "the programs run in the idle class, so that the kernel's threads never wait for them",
+    );
+    Ok(())
+}

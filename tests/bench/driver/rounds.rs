@@ -1,0 +1,70 @@
+//! Runs of programs against servers, by turns, so that what slows the machine for a while slows all.
+
+use std::error::Error;
+
+use rdmacm::device::Device;
+
+use crate::peer::Peer;
+use crate::run::{self, Program};
+use crate::trace::Counts;
+
+/// How often a trace is taken, of which the median counts.
+const TRACES: usize = 3;
+
+/// Runs a client against a server of its own.
+pub(crate) fn served<T>(
+    device: &Device,
+    server: &Program,
+    run: impl FnOnce() -> Result<T, Box<dyn Error>>,
+) -> Result<T, Box<dyn Error>> {
+    let server = Peer::start(device, server)?;
+    let result = run()?;
+    server.finish()?;
+    Ok(result)
+}
+
+/// Measures programs, or whatever else is compared, by turns. Each round begins with another one; the
+/// first counts for nothing, as files are read and caches filled then.
+pub(crate) fn by_turns<S, T: Copy, const N: usize>(
+    count: usize,
+    subjects: [&S; N],
+    measure: impl Fn(&S) -> Result<T, Box<dyn Error>>,
+) -> Result<Vec<[T; N]>, Box<dyn Error>> {
+    let round = |number: usize| {
+        let mut measured = [None; N];
+        for turn in 0..N {
+            let place = (number + turn) % N;
+            measured[place] = Some(run::repeated(|| measure(subjects[place]))?);
+        }
+        Ok(measured.map(|value| value.expect("every place had its turn")))
+    };
+    round(0)?;
+    (0..count).map(round).collect()
+}
+
+/// The trace in the middle of several.
+pub(crate) fn median_trace(
+    mut take: impl FnMut() -> Result<Counts, Box<dyn Error>>,
+) -> Result<Counts, Box<dyn Error>> {
+    let mut traces =
+        (0..TRACES).map(|_| run::repeated(&mut take)).collect::<Result<Vec<_>, _>>()?;
+    traces.sort_by_key(|counts| counts.all);
+    Ok(traces[TRACES / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_first_in_its_turn() {
+        let programs = ["a", "b", "c"].map(Program::new);
+        let order = std::cell::RefCell::new(String::new());
+        let rounds = by_turns(3, programs.each_ref(), |program| {
+            *order.borrow_mut() += &program.to_string();
+            Ok(order.borrow().len())
+        });
+        assert_eq!(order.into_inner(), "abcabcbcacab");
+        assert_eq!(rounds.expect("no error"), [[4, 5, 6], [9, 7, 8], [11, 12, 10]]);
+    }
+}

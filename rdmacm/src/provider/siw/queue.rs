@@ -240,30 +240,49 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Takes back every element that the kernel has left; their identifiers, in order.
+    /// Takes back every element that the kernel has left; their identifiers, in order. What another
+    /// thread puts meanwhile may stay, and nothing that was put before something that is taken.
     pub(crate) fn take(&self) -> Vec<u64> {
-        let mut left = Vec::new();
-        let Place { mask, count, .. } = &*self.place;
-        let next = count.load(Ordering::Relaxed);
-        for back in (0..=*mask).rev() {
-            let count = next.wrapping_sub(back).wrapping_sub(1);
-            let flags = self.place.work_flags(count);
-            let mark =
-                |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(flags | TAKEN);
-            if flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, mark).is_err() {
-                continue;
+        self.take_since(self.place.count.load(Ordering::Relaxed))
+    }
+
+    /// The same by who has seen `count` elements.
+    fn take_since(&self, mut count: u32) -> Vec<u64> {
+        let mask = self.place.mask;
+        let mut marked = Vec::new();
+        loop {
+            marked.extend((0..=mask).filter(|slot| self.mark(*slot)));
+            // An element is counted before it can be marked. So where none was counted while all
+            // slots were looked at, what was put before a marked one was there to be marked. It
+            // ends: nothing is put where one is marked.
+            match self.place.count.load(Ordering::Relaxed) {
+                now if now == count => break,
+                now => count = now,
             }
-            let mut id = [0; size_of::<u64>()];
-            let from = self.place.element(count);
-            // SAFETY: `from` is valid for reads of an element, which begins with the identifier and
-            // which nobody fills before its flags are cleared; `id` is valid for writes by being an
-            // array; bytes have no alignment; the two do not overlap, as no array of ours is made
-            // of a mapping.
-            unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut id).cast(), id.len()) };
-            flags.store(0, Ordering::Release);
-            left.push(u64::from_ne_bytes(id));
         }
-        left
+        // The slot of the next element is that of the oldest one.
+        marked.sort_unstable_by_key(|slot| slot.wrapping_sub(count) & mask);
+        marked.into_iter().map(|slot| self.empty(slot)).collect()
+    }
+
+    /// Marks the element in `slot`, if there is one; whether this did.
+    fn mark(&self, slot: u32) -> bool {
+        let mark = |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(flags | TAKEN);
+        let flags = self.place.work_flags(slot);
+        flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, mark).is_ok()
+    }
+
+    /// Empties the element in `slot`, which this has marked; its identifier.
+    fn empty(&self, slot: u32) -> u64 {
+        let mut id = [0; size_of::<u64>()];
+        let from = self.place.element(slot);
+        // SAFETY: `from` is valid for reads of an element, which begins with the identifier and
+        // which nobody fills before its flags are cleared; `id` is valid for writes by being an
+        // array; bytes have no alignment; the two do not overlap, as no array of ours is made
+        // of a mapping.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut id).cast(), id.len()) };
+        self.place.work_flags(slot).store(0, Ordering::Release);
+        u64::from_ne_bytes(id)
     }
 }
 
@@ -349,6 +368,8 @@ impl Arming {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use verbs_abi::AlignedU64;
     use zerocopy::FromBytes;
 
@@ -457,6 +478,43 @@ mod tests {
         assert_eq!(ring.leftovers().take(), [12, 13, 14]);
         assert_eq!(ring.leftovers().take(), [0; 0]);
         assert!(has_room(&mut ring));
+    }
+
+    #[test]
+    fn what_is_put_meanwhile_comes_last() {
+        for (before, meanwhile) in [(0, 0), (3, 1), (2, 1), (2, 2), (0, 4), (1, 3), (4, 0)] {
+            let mut ring = sends(4);
+            ring.place.count.store(u32::MAX - 1, Ordering::Relaxed);
+            (0..before).for_each(|id| put(&mut ring, &send(id)));
+            let count = ring.count();
+            (before..before + meanwhile).for_each(|id| put(&mut ring, &send(id)));
+            let left = ring.leftovers().take_since(count);
+            assert!(left.into_iter().eq(0..before + meanwhile), "{before} and {meanwhile}");
+            assert!(has_room(&mut ring));
+        }
+    }
+
+    #[test]
+    fn what_another_thread_puts_is_taken_in_order() {
+        const PUT: u16 = 5_000;
+        let mut ring = sends(4);
+        let leftovers = ring.leftovers();
+        let mut taken = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for id in 0..u64::from(PUT) {
+                    while !has_room(&mut ring) {
+                        thread::yield_now();
+                    }
+                    put(&mut ring, &send(id));
+                }
+            });
+            while taken.len() < usize::from(PUT) {
+                taken.extend(leftovers.take());
+                thread::yield_now();
+            }
+        });
+        assert!(taken.into_iter().eq(0..u64::from(PUT)));
     }
 
     #[test]

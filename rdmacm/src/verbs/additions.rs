@@ -44,6 +44,8 @@ impl Additions {
             let orphans: Vec<_> = self.markers.iter().filter(orphaned).cloned().collect();
             match poll(rest) {
                 Ok(0) => {
+                    // It completed nowhere else.
+                    self.bells.retain(|bell| !bell.is_dismantled());
                     if self.flushed.is_empty() {
                         self.markers.retain(|marker| !orphans.contains(marker));
                     }
@@ -170,6 +172,19 @@ mod tests {
         assert_eq!(additions.merge(&mut into, 0, |_| Err(())), Err(()));
         assert_eq!(additions.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(1));
         assert_eq!(into[0].wr_id(), 2);
+    }
+
+    #[test]
+    fn what_a_dismantled_bell_has_made_is_nobodys() {
+        let (bell, made) = Bell::of_the_past();
+        let mut additions = Additions { bells: vec![bell], ..Additions::default() };
+        let mut into = [flushed(1), made];
+        assert_eq!(additions.merge(&mut into, 2, |_| Ok::<_, ()>(0)), Ok(1));
+        assert_eq!(into[0].wr_id(), 1);
+        let (never_rung, _) = Bell::of_the_past();
+        additions.bells.push(never_rung);
+        assert_eq!(additions.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(0));
+        assert!(additions.is_empty(), "nothing more is on the queue");
     }
 
     /// The numbers of those that are left of `markers` after a poll that finds `ring`.

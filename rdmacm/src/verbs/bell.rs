@@ -23,11 +23,18 @@ static NEXT_WR_ID: AtomicU64 = AtomicU64::new(u64::MAX);
 /// that completion is taken off the queue.
 #[derive(Debug)]
 pub(super) struct Bell {
+    number: u32,
+    wr_id: u64,
+    /// Until it is [dismantled](Self::dismantle).
+    queue_pair: Option<QueuePair>,
+}
+
+/// What is the kernel's of a bell.
+#[derive(Debug)]
+struct QueuePair {
     object: Object<ib_uverbs_destroy_qp>,
     // Behind the object: the queue pair is made in it.
     _pd: ProtectionDomain,
-    number: u32,
-    wr_id: u64,
     receive: ReceiveRing,
 }
 
@@ -46,22 +53,34 @@ impl Bell {
         };
         let (response, _, receive) = context.provider().create_qp(context, request)?;
         let object = Object::new(context, response.qp_handle);
+        let queue_pair = QueuePair { object, _pd: pd.clone(), receive };
         let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
-        Ok(Self { object, _pd: pd.clone(), number: response.qpn, wr_id, receive })
+        Ok(Self { number: response.qpn, wr_id, queue_pair: Some(queue_pair) })
     }
 
     /// Rings: the completion comes, and with it the event.
     pub(super) fn ring(&mut self) {
-        let posted = self.receive.store_nothing(self.wr_id);
+        let Some(QueuePair { object, receive, .. }) = &mut self.queue_pair else { return };
+        let posted = receive.store_nothing(self.wr_id);
         debug_assert!(posted.is_ok(), "the ring is empty");
         let request = ib_uverbs_modify_qp {
-            qp_handle: self.object.handle(),
+            qp_handle: object.handle(),
             attr_mask: ib_qp_attr_mask::IB_QP_STATE,
             qp_state: QpState::IB_QPS_ERR,
             ..ib_uverbs_modify_qp::default()
         };
         // Where that is refused, the one who sleeps does so until something else completes.
-        let _ = self.object.context().file().command(request);
+        let _ = object.context().file().command(request);
+    }
+
+    /// Destroys the queue pair. Its completion may be on the queue still.
+    pub(super) fn dismantle(&mut self) {
+        self.queue_pair = None;
+    }
+
+    /// Whether the queue pair is destroyed: what is not on the completion queue after that never comes.
+    pub(super) fn is_dismantled(&self) -> bool {
+        self.queue_pair.is_none()
     }
 
     /// Whether `completion` is this bell's.
@@ -69,5 +88,21 @@ impl Bell {
         completion.qp_num() == self.number
             && completion.wr_id() == self.wr_id
             && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR
+    }
+}
+
+#[cfg(test)]
+impl Bell {
+    /// One that is dismantled, and the completion that it made.
+    pub(super) fn of_the_past() -> (Self, Completion) {
+        let (number, wr_id) = (18, u64::MAX);
+        let status = WcStatus::IB_WC_WR_FLUSH_ERR;
+        let made = verbs_abi::ib_uverbs_wc {
+            wr_id: wr_id.into(),
+            status,
+            qp_num: number,
+            ..Default::default()
+        };
+        (Self { number, wr_id, queue_pair: None }, Completion(made))
     }
 }

@@ -585,7 +585,8 @@ impl Inner {
 
     /// The kernel's object, with nothing on it.
     fn alone(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
-        self.additions().bells.clear();
+        // The queue may live on, with their completions on it.
+        self.additions().bells.iter_mut().for_each(Bell::dismantle);
         &mut self.object
     }
 

@@ -241,6 +241,47 @@ fn a_queue_pair_that_shares_gives_back_what_it_took_on_kt0() {
     assert_eq!(rest, 16 - 5);
 }
 
+/// The one that began first posts its markers last, and polls those of both.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_marker_outlasts_that_of_another_thread() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let [send_cq, recv_cq] =
+        [(); 2].map(|()| CompletionQueue::new(&context, 4, None).expect("completion queue"));
+    let init = QueuePairInit { recv_cq: &recv_cq, ..QueuePairInit::new(&send_cq) };
+    let qp = QueuePair::with_type(&pd, QpType::IB_UVERBS_QPT_RC, &init).expect("queue pair");
+    let node = Node { qp, cq: recv_cq.clone(), pd: pd.clone() };
+    node.connect(node.qp.number());
+    node.receive([7]).expect("post a receive");
+    let (polled, polls) = mpsc::channel();
+    let (go, goes) = mpsc::channel();
+    thread::scope(|scope| {
+        let qp = &node.qp;
+        let first = scope.spawn(move || {
+            let mut all = Vec::new();
+            let drained = qp.drain(Duration::from_secs(2), |completion| {
+                all.push(completion.wr_id());
+                if completion.wr_id() == 7 {
+                    polled.send(()).expect("the test listens");
+                    goes.recv().expect("the test goes on");
+                }
+            });
+            drained.map(|()| all)
+        });
+        polls.recv().expect("the receive comes back");
+        let poller = send_cq.poller().expect("poller");
+        let second = scope.spawn(|| qp.drain(Duration::ZERO, |_| panic!("it is taken"))).join();
+        let error = second.expect("the thread lives").expect_err("its marker is not polled");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+        drop(poller);
+        go.send(()).expect("the thread lives");
+        let all = first.join().expect("the thread lives").expect("drain");
+        assert_eq!(all, [7], "no marker is the program's");
+    });
+}
+
 /// The completion queue is full whenever something is to complete on it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

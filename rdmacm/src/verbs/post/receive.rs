@@ -200,13 +200,12 @@ impl ReceiveQueue<'_> {
         Ok(())
     }
 
-    /// Posts a request without memory to a queue pair in ERR.
+    /// Posts a request without memory to a queue pair in ERR, which is to [settle](QueuePair::settle)
+    /// then.
     pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
         let ring = self.ring.get();
         ring.store_nothing(wr_id)?;
-        ring.ring(self.qp.context(), self.qp.inner.object.handle())?;
-        self.pushed = true;
-        Ok(())
+        ring.ring(self.qp.context(), self.qp.inner.object.handle())
     }
 }
 

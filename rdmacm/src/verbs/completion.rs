@@ -397,12 +397,16 @@ impl CompletionQueue {
     /// the next one comes that its sender marked as solicited.
     ///
     /// Failures raise that event too by the standard, but not with every driver: on rxe no failed or
-    /// flushed send does, nor on Linux 6.12 a flushed receive. Who waits for the end of a connection
-    /// arms for every completion.
+    /// flushed send does, nor a receive that fails with a message that was not marked, nor on Linux
+    /// 6.12 a flushed one. Who waits for the end of a connection arms for every completion.
     ///
     /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`; on siw no system call, and any completion raises the event:
     /// its kernel does not look whether a received message was marked. Completions that are on the
     /// queue already raise no event: poll again after arming, before sleeping.
+    ///
+    /// Of the requests that the library completes itself (on siw, once the queue pair is in ERR) it
+    /// makes the kernel tell, by a queue pair of its own that lasts until the queue is polled. Where the
+    /// kernel makes none (no memory, or no more queue pairs), those raise no event.
     ///
     /// # Errors
     ///
@@ -419,7 +423,8 @@ impl CompletionQueue {
     /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there
     /// is something. For a channel that serves no other queue, whose events would be lost here. Of
     /// several threads one sleeps on the channel and the others wait for their turn, where no signal
-    /// reaches them.
+    /// reaches them. On siw one that sleeps is not woken for requests that the library completes where
+    /// [no event](Self::request_notify) can be raised for them; the next call finds them.
     ///
     /// # Errors
     ///

@@ -50,7 +50,8 @@ pub enum ErrorKind {
         reason: Cow<'static, str>,
     },
     /// The first of the last `unposted` requests that were pushed was refused, and none of those is
-    /// posted; the ones before them are. Of drivers that keep their queues in the kernel.
+    /// posted; the ones before them are. Of drivers that keep their queues in the kernel; elsewhere of
+    /// one request, where the kernel refuses what it is asked before that goes into the queue.
     #[doc(alias = "bad_wr")]
     #[error("{}; the last {unposted} of the requests are not posted", ErrnoText(*.errno))]
     Unposted {

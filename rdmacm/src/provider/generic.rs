@@ -193,10 +193,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         self.requests.clear();
         self.counts.clear();
         self.pieces.clear();
-        outcome.map_err(|(refused, unposted)| {
-            let errno = context.refused("post to", "a queue", refused).errno();
-            PostError::Unposted { errno, unposted }
-        })
+        outcome.map_err(|(refused, unposted)| PostError::unposted(context, refused, unposted))
     }
 
     /// How many of the requests from `first` on go by one command, and how many pieces they have.

@@ -86,6 +86,13 @@ pub(crate) enum PostError {
 pub(crate) type Posted<T = ()> = Result<T, PostError>;
 
 impl PostError {
+    /// The last `unposted` requests are not posted: a command for them was refused.
+    #[cold]
+    fn unposted(context: &Context, refused: Refused, unposted: usize) -> Self {
+        let errno = context.refused("post to", "a queue", refused).errno();
+        Self::Unposted { errno, unposted }
+    }
+
     /// The error of `operation` on `subject` of a device.
     #[cold]
     pub(crate) fn during(

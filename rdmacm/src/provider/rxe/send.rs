@@ -255,7 +255,8 @@ fn check_invalidation(qp_type: QpType) -> Posted {
 
 /// That the kernel's driver knows an operation: an older one would end the queue pair.
 fn check_kernel(context: &Context, capability: Capabilities) -> Posted {
-    match context.capabilities().map_err(PostError::Refused)?.contains(capability) {
+    let known = context.capabilities();
+    match known.map_err(|refused| PostError::unposted(context, refused, 1))?.contains(capability) {
         true => Ok(()),
         false => Err(PostError::Unsupported(
             "flush and atomic write, which rxe has since Linux 6.2, on 64 bits",

@@ -346,7 +346,7 @@ impl SendRing {
             Err(Refused::Os(Errno::ENOTCONN)) => Err(PostError::Invalid(
                 "the queue pair is not connected, and sends need IB_QPS_RTS",
             )),
-            Err(refused) => Err(PostError::Refused(refused)),
+            Err(refused) => Err(PostError::unposted(doorbell.context, refused, 1)),
         }
     }
 

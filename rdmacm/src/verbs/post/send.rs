@@ -203,6 +203,8 @@ impl SendQueue<'_> {
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
     /// the queue pair does not hold or has no way to carry out, or in a state before RTS;
+    /// [`ErrorKind::Unposted`] where the kernel refuses what it is asked before: whether it knows the
+    /// operation (rxe), whether the queue pair is connected (siw);
     /// [`ErrorKind::WrongProcess`] after a fork. This request is not posted then; those pushed
     /// before it are.
     pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {

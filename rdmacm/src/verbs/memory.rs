@@ -234,6 +234,8 @@ impl MemoryRegion {
         const OPERATION: &str = "re-register";
         const WHAT: &str = "a memory region";
         let context = self.pd.context();
+        // First: a lock that another thread held while the process forked stays locked in the child.
+        context.check_usable(OPERATION, || WHAT.to_owned())?;
         if change.pd.is_some_and(|pd| pd.context() != context) {
             let reason = "the protection domain is of another context";
             return Err(Error::invalid(OPERATION, WHAT, reason));
@@ -254,7 +256,6 @@ impl MemoryRegion {
             pd_handle: change.pd.unwrap_or(&self.pd).handle(),
             access_flags: change.access.unwrap_or_default(),
         };
-        context.check_usable(OPERATION, || WHAT.to_owned())?;
         // SAFETY: the caller answers for the memory, which a region that owns its own has to itself.
         let changed = unsafe { context.file().reregister_memory(request) };
         let keys = changed.map_err(|refused| {

@@ -215,7 +215,8 @@ impl CmId {
     ///
     /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the
     /// requests among them; on a connected id it disconnects. The id leaves its multicast
-    /// groups. Its queue pair and shared receive queue go, unless the program holds them too. On iWARP the command takes
+    /// groups. Its queue pair and shared receive queue go, unless the program holds them too, or a
+    /// [memory window](crate::verbs::MemoryWindow) of type 2 the queue pair. On iWARP the command takes
     /// until the peer answers or the driver gives up, while the id connects.
     ///
     /// # Errors

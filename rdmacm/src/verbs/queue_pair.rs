@@ -99,7 +99,8 @@ impl<'a> QueuePairInit<'a> {
 
 /// A queue pair: two queues of requests, and a place in the network.
 ///
-/// A clone is the same queue pair. It lives while a clone of it or the id that it belongs to does.
+/// A clone is the same queue pair. It lives while a clone of it, the id that it belongs to, or a
+/// [memory window](super::MemoryWindow) of type 2 that a bind was posted for here does.
 #[doc(alias = "ibv_qp")]
 #[derive(Debug, Clone)]
 pub struct QueuePair {

@@ -144,7 +144,8 @@ impl QueuePair {
     /// In the state RESET nothing is posted, and only what has completed is polled.
     ///
     /// What has completed before is polled first. From then on the completion queues need room for what
-    /// is outstanding still, and for one more completion of each of the two queues.
+    /// is outstanding still, and for one more completion of each of the two queues. With rxe on Linux
+    /// 6.12 that may be all that is posted: there a thread of the kernel's completes it.
     ///
     /// # Errors
     ///

@@ -5,13 +5,13 @@ use std::ops::Range;
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, MemoryRegion, MemoryWindow, MemoryWindowType, QpType, SendFlags, SendOperation,
-    WcOpcode, WcStatus,
+    AccessFlags, MemoryRegion, MemoryWindow, MemoryWindowType, QpType, QueuePair, QueuePairInit,
+    SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
 use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
 use crate::fault::failed;
-use crate::io::Shape;
+use crate::io::{Shape, post_nothing};
 use crate::kt::Kt;
 use crate::node::Node;
 
@@ -158,6 +158,12 @@ fn a_window_that_is_bound_to_nothing_or_gone_allows_nothing() {
     refused(destroyed, 16, rkey);
 }
 
+/// That a key is no bound window's as far as the library knows: the kernel would not survive it.
+fn taken_back(side: &Side, rkey: u32) {
+    let again = side.io.post_bare(9, SendOperation::LocalInvalidate { rkey });
+    assert_invalid(&again.expect_err("it is not bound"), &["no memory window", "taken back"]);
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_window_of_type_2_is_taken_back_here() {
@@ -167,10 +173,16 @@ fn a_window_of_type_2_is_taken_back_here() {
     bind(server, &window, 64..128, WRITE);
     let first = window.rkey();
     written(&connection, 64, first);
+    taken_back(server, first - 1);
     server.io.post_bare(3, SendOperation::LocalInvalidate { rkey: first }).expect("post");
     assert_eq!(server.io.done(3).opcode(), WcOpcode::IB_UVERBS_WC_LOCAL_INV);
     bind(server, &window, 512..640, WRITE);
     written(&connection, 512, window.rkey());
+    taken_back(server, first);
+    taken_back(server, server.io.memory().rkey());
+    server.io.post_bare(5, SendOperation::LocalInvalidate { rkey: window.rkey() }).expect("post");
+    server.io.done(5);
+    taken_back(server, window.rkey());
     let nothing = binding(&window, server.io.memory(), 0..0, WRITE);
     assert_invalid(&server.io.post_bare(4, nothing).expect_err("nothing"), &["type 2"]);
     refused(connection, 64, first);
@@ -193,6 +205,7 @@ fn a_window_of_type_2_is_taken_back_by_the_peer() {
     assert_eq!(received.byte_len(), 8);
     let sent = client.io.done(4);
     assert_eq!((sent.opcode(), sent.invalidated_rkey()), (WcOpcode::IB_UVERBS_WC_SEND, None));
+    taken_back(server, rkey);
     refused(connection, 64, rkey);
 }
 
@@ -234,6 +247,12 @@ fn binds_that_cannot_be_fail_here() {
     let operation = binding(&window_4, foreign.client.io.memory(), 0..64, WRITE);
     let refused = foreign.server.io.post_bare(4, operation).expect_err("foreign");
     assert_invalid(&refused, &["region", "another protection domain"]);
+    // A window of type 2 that is older than the queue pair, as the kernel destroys that first.
+    let pd = foreign.server.io.qp().pd();
+    let older = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_2);
+    let qp = QueuePair::new(pd, &QueuePairInit::new(foreign.server.io.cq())).expect("queue pair");
+    let operation = binding(&older, foreign.server.io.memory(), 0..64, WRITE);
+    assert_invalid(&post_nothing(&qp, 5, operation).expect_err("older"), &["window", "older"]);
     // A part that the region does not have.
     for (offset, length) in [(4096, 1), (0, 4097), (usize::MAX, 2)] {
         let region = foreign.server.io.memory();

@@ -87,6 +87,28 @@ fn a_window_that_moves_lets_go_of_regions() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
+fn a_region_goes_with_the_last_window_that_is_bound_to_it() {
+    let connection = connection();
+    let side = &connection.server;
+    let before = pinned(0);
+    let [moved, bound, idle] = [(); 3].map(|()| window(side, MemoryWindowType::IB_MW_TYPE_1));
+    let memory = region(side);
+    for window in [&moved, &bound, &idle] {
+        bind_to(side, window, &memory, 0..64, WRITE);
+    }
+    bind(side, &moved, 0..64, WRITE);
+    drop(memory);
+    drop(idle);
+    assert_eq!(pinned(before), 1);
+    drop(bound);
+    assert_eq!(pinned(before), 0);
+    bind(side, &moved, 64..128, WRITE);
+    moved.destroy().expect("destroy");
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
 fn a_window_keeps_the_queue_pair_that_has_bound_it() {
     let connection = connection();
     let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
@@ -108,14 +130,14 @@ fn a_window_keeps_the_queue_pair_that_has_bound_it() {
 fn a_window_keeps_the_queue_pair_that_has_bound_it_when_another_bind_fails() {
     let connection = connection();
     let side = &connection.server;
-    let window = window(side, MemoryWindowType::IB_MW_TYPE_2);
-    bind(side, &window, 64..128, WRITE);
     let cq = CompletionQueue::new(side.io.cq().context(), 4, None).expect("completion queue");
     let pd = side.io.qp().pd();
     let other = QueuePair::new(pd, &QueuePairInit::new(&cq)).expect("queue pair");
     for state in [QpState::IB_QPS_INIT, QpState::IB_QPS_ERR] {
         other.modify(&attributes(QpType::IB_UVERBS_QPT_RC, state, 0)).expect("modify");
     }
+    let window = window(side, MemoryWindowType::IB_MW_TYPE_2);
+    bind(side, &window, 64..128, WRITE);
     let flushed = binding(&window, side.io.memory(), 0..64, WRITE);
     post_nothing(&other, 7, flushed).expect("post a bind");
     let mut done = [Default::default()];

@@ -196,6 +196,16 @@ impl Provider {
         }
     }
 
+    /// Whether the kernel does not survive all that may be done with memory windows of type 2. rxe lets
+    /// go of the queue pair of a window that is invalidated, where there is none too; and of that of a
+    /// window that goes, where that went first: as a process ends, the newer one of two objects does.
+    pub(crate) fn trips_over_windows(self) -> bool {
+        match self {
+            Self::Rxe => true,
+            Self::Siw | Self::Generic | Self::Unknown => false,
+        }
+    }
+
     /// Makes `file` a context; the descriptor of its asynchronous events, and how many completion
     /// vectors it has.
     pub(crate) fn get_context(self, file: &UverbsFile) -> Result<(OwnedFd, u32), Refused> {

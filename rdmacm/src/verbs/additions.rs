@@ -17,11 +17,22 @@ pub(super) struct Additions {
     pub(super) bells: Vec<Bell>,
     /// Those whose completions have yet to come. One may be lost, where the queue overruns.
     pub(super) markers: Vec<Marker>,
+    /// Keys of bound memory windows, which messages may take back that complete here.
+    pub(super) bound: Vec<u32>,
 }
 
 impl Additions {
     pub(super) fn is_empty(&self) -> bool {
-        self.flushed.is_empty() && self.bells.is_empty() && self.markers.is_empty()
+        self.flushed.is_empty()
+            && self.bells.is_empty()
+            && self.markers.is_empty()
+            && self.bound.is_empty()
+    }
+
+    /// A key is taken back; whether it was that of a bound window.
+    pub(super) fn unbind(&mut self, rkey: u32) -> bool {
+        let place = self.bound.iter().position(|bound| *bound == rkey);
+        place.map(|place| self.bound.swap_remove(place)).is_some()
     }
 
     /// Takes what is nobody's out of the first `count` of `into`, which were on the ring, and fills
@@ -71,7 +82,11 @@ impl Additions {
     fn hide(&mut self, into: &mut [Completion], count: usize) -> usize {
         let mut left = 0;
         for place in 0..count {
-            if !self.is_nobodys(&into[place]) {
+            let completion = &into[place];
+            if let Some(rkey) = completion.invalidated_rkey().filter(|_| completion.is_success()) {
+                self.unbind(rkey);
+            }
+            if !self.is_nobodys(completion) {
                 into[left] = into[place];
                 left += 1;
             }
@@ -99,9 +114,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::verbs::WcStatus;
     use crate::verbs::drain::Side;
-    use verbs_abi::ib_uverbs_wc;
+    use crate::verbs::{WcOpcode, WcStatus};
+    use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
 
     const NUMBER: u32 = 17;
 
@@ -185,6 +200,24 @@ mod tests {
         additions.bells.push(never_rung);
         assert_eq!(additions.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(0));
         assert!(additions.is_empty(), "nothing more is on the queue");
+    }
+
+    #[test]
+    fn a_message_unbinds_the_window_whose_key_it_takes_back() {
+        let key = |rkey: u32, opcode, status| {
+            let (ex, wc_flags) = (rkey.to_ne_bytes(), ib_wc_flags::IB_WC_WITH_INVALIDATE);
+            Completion(ib_uverbs_wc { opcode, status, ex, wc_flags, ..ib_uverbs_wc::default() })
+        };
+        let mut into = [
+            key(7, WcOpcode::IB_WC_RECV, WcStatus::IB_WC_SUCCESS),
+            // Neither is a message.
+            key(8, WcOpcode::IB_UVERBS_WC_SEND, WcStatus::IB_WC_SUCCESS),
+            key(9, WcOpcode::IB_WC_RECV, WcStatus::IB_WC_WR_FLUSH_ERR),
+        ];
+        let mut additions = Additions { bound: vec![7, 8, 9], ..Additions::default() };
+        assert_eq!(additions.merge(&mut into, 3, |_| Ok::<_, ()>(0)), Ok(3));
+        assert_eq!([7, 8, 9].map(|rkey| additions.unbind(rkey)), [false, true, true]);
+        assert!(additions.is_empty());
     }
 
     /// The numbers of those that are left of `markers` after a poll that finds `ring`.

@@ -378,6 +378,25 @@ impl CompletionQueue {
         self.inner.additions().markers.retain(|known| known != marker);
     }
 
+    /// A window was given the key `rkey`, which a message that completes here may take back.
+    pub(super) fn bind_window(&self, rkey: u32) {
+        let mut additions = self.inner.additions();
+        // It may have been a window's before, whose message was not polled.
+        additions.unbind(rkey);
+        additions.bound.push(rkey);
+        self.inner.has_additions.store(true, Ordering::Release);
+    }
+
+    /// The key is taken back; whether it was that of a bound window.
+    pub(super) fn unbind_window(&self, rkey: u32) -> bool {
+        self.inner.additions().unbind(rkey)
+    }
+
+    /// The window of the keys that have more than the low 8 bits of `rkey` in common is gone.
+    pub(super) fn forget_window(&self, rkey: u32) {
+        self.inner.additions().bound.retain(|bound| bound >> 8 != rkey >> 8);
+    }
+
     /// Whether this thread has the poller.
     pub(super) fn is_polled_here(&self) -> bool {
         self.inner.ring.is_held_here()

@@ -36,9 +36,10 @@ use crate::sys::mapping::Mapping;
 /// 6.12 at least) does not look for the right to read: who has the key, or guesses it, reads every region of
 /// the queue pair's protection domain.
 ///
-/// While a [window](super::MemoryWindow) is bound to the region, the kernel does not deregister it.
-/// Then it stays registered, with the memory that it owns, until the window is gone too or was bound
-/// to another region. [`destroy`](Self::destroy) tells.
+/// While [windows](super::MemoryWindow) are bound to the region, the kernel does not deregister it.
+/// One that is dropped then stays registered, with the memory that it owns, until the last of them is
+/// gone, or was bound to another region and a window that was ever bound to this one is dropped or
+/// bound once more. [`destroy`](Self::destroy) tells.
 ///
 /// The device writes to the pages that were pinned, so a process that forks needs Linux 5.12 or
 /// later, which copies pinned pages for the child. On an older kernel parent and child share them

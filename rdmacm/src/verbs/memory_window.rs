@@ -7,17 +7,20 @@ use verbs_abi::{
     AlignedU64, ib_mw_type, ib_uverbs_alloc_mw, ib_uverbs_alloc_mw_resp, ib_uverbs_dealloc_mw,
 };
 
-#[cfg(doc)]
-use super::SendOperation;
+use super::QpType;
+use super::completion::CompletionQueue;
 use super::memory::MemoryRegion;
+use super::moment::Moment;
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
+use super::post::SendOperation;
 use super::queue_pair::QueuePair;
 use super::registration::Registration;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
 use crate::lock::unpoisoned;
+use crate::provider::PostError;
 
 /// A key of its own for a part of a region, that is given to peers and taken back by work requests:
 /// faster than registering memory.
@@ -28,10 +31,18 @@ use crate::lock::unpoisoned;
 /// peer alone may use it, and is bound again only after it was invalidated, by a
 /// [`SendOperation::LocalInvalidate`] here or a [`SendOperation::SendWithInvalidate`] of the peer's.
 ///
-/// A window keeps what the kernel could not take back before it. A region that is dropped while the
-/// window is bound to it stays registered, and is deregistered with the window, or with a bind that
-/// is posted after it was bound to something else. One of type 2 holds the queue pairs that it was
-/// ever bound by, since a bind that fails leaves it with the one before.
+/// On rxe a second invalidation stops the machine, as does one before the first bind: its kernel
+/// crashes (Linux 6.1 and 6.12 at least). The library refuses what it knows of here, but not what
+/// arrives: give no window of type 2 to a peer that is not trusted, and agree on which side takes it
+/// back. A window of type 2 is there made after the queue pairs that bind it, and the library refuses
+/// the bind of an older one: as a process ends the kernel destroys what is newer first, and would wait
+/// a minute for the window and then use the queue pair that is gone.
+///
+/// A window keeps what the kernel could not take back before it. A region that is dropped while
+/// windows are bound to it stays registered. The kernel is asked again, and says so in its log where
+/// it is too early, whenever a window that was ever bound to the region goes, or a bind of one is
+/// posted. One of type 2 holds the queue pairs that it was ever bound by, since a bind that fails
+/// leaves it with the one before.
 ///
 /// A bind that fails also leaves the kernel with the key of before, which the window does not know
 /// any more: no further bind of it succeeds, and it is to be dropped. So is one of two that are
@@ -50,7 +61,8 @@ struct Inner {
     mw_type: ib_mw_type,
     /// That of the bind which was posted last.
     rkey: AtomicU32,
-    // Behind the object: they go after it.
+    /// Before the kernel made it.
+    begun: Moment,
     bound: Mutex<Bound>,
 }
 
@@ -63,6 +75,98 @@ struct Bound {
     qps: Vec<QueuePair>,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.object.belongs_here() {
+            return;
+        }
+        if !self.object.is_destroyed() {
+            // First: it may be what keeps the kernel from taking the regions back.
+            let _ = self.object.destroy();
+        }
+        let rkey = *self.rkey.get_mut();
+        let Bound { regions, qps } = unpoisoned(self.bound.get_mut());
+        for region in regions {
+            region.reap();
+        }
+        for qp in qps {
+            qp.recv_cq().forget_window(rkey);
+        }
+    }
+}
+
+/// What a request that is about to be posted does to a window.
+pub(super) enum WindowChange<'a> {
+    Nothing,
+    Bind(Binding<'a>),
+    Invalidate(Invalidation<'a>),
+}
+
+impl<'a> WindowChange<'a> {
+    /// What a request to `qp` does, before it is stored.
+    #[inline]
+    pub(super) fn of(qp: &'a QueuePair, operation: &SendOperation<'a>) -> Result<Self, PostError> {
+        match *operation {
+            SendOperation::BindWindow { window, region, .. } => {
+                Ok(Self::Bind(window.binding(region)))
+            }
+            SendOperation::LocalInvalidate { rkey } if keeps_keys(qp) => {
+                Invalidation::new(qp.recv_cq(), rkey).map(Self::Invalidate)
+            }
+            _ => Ok(Self::Nothing),
+        }
+    }
+
+    /// The request was posted to `qp`.
+    #[inline]
+    pub(super) fn posted(self, qp: &QueuePair) {
+        match self {
+            Self::Nothing => {}
+            Self::Bind(binding) => binding.posted(qp),
+            Self::Invalidate(invalidation) => invalidation.posted(),
+        }
+    }
+}
+
+/// Whether the library has to know which windows are bound by `qp`, those of type 2.
+fn keeps_keys(qp: &QueuePair) -> bool {
+    // Of unreliable connections rxe invalidates nothing, and says so.
+    qp.qp_type() != QpType::IB_UVERBS_QPT_UC && qp.pd().context().provider().trips_over_windows()
+}
+
+/// The right to take a key back: nobody else does meanwhile.
+pub(super) struct Invalidation<'a> {
+    /// Where the key is among those of the bound windows, but for now.
+    cq: &'a CompletionQueue,
+    rkey: u32,
+    posted: bool,
+}
+
+impl<'a> Invalidation<'a> {
+    fn new(cq: &'a CompletionQueue, rkey: u32) -> Result<Self, PostError> {
+        match cq.unbind_window(rkey) {
+            true => Ok(Self { cq, rkey, posted: false }),
+            false => {
+                let reason =
+                    "no memory window of type 2 was bound here with this key, or it was taken back";
+                Err(PostError::Invalid(reason))
+            }
+        }
+    }
+
+    fn posted(mut self) {
+        self.posted = true;
+    }
+}
+
+impl Drop for Invalidation<'_> {
+    fn drop(&mut self) {
+        if !self.posted {
+            self.cq.bind_window(self.rkey);
+        }
+    }
+}
+
 /// The right to bind a window: nobody else gives it another key meanwhile.
 pub(super) struct Binding<'a> {
     window: &'a MemoryWindow,
@@ -72,7 +176,7 @@ pub(super) struct Binding<'a> {
 
 impl Binding<'_> {
     /// The bind was posted to `qp`.
-    pub(super) fn posted(mut self, qp: &QueuePair) {
+    fn posted(mut self, qp: &QueuePair) {
         let Bound { regions, qps } = &mut *self.bound;
         regions.retain(|region| !region.reap());
         let registration = self.region.registration();
@@ -80,10 +184,16 @@ impl Binding<'_> {
             regions.push(registration.clone());
         }
         let is_known = |known: &QueuePair| Arc::ptr_eq(&known.inner, &qp.inner);
-        if self.window.mw_type() == ib_mw_type::IB_MW_TYPE_2 && !qps.iter().any(is_known) {
-            qps.push(qp.clone());
+        let rkey = self.window.next_rkey();
+        if self.window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
+            if !qps.iter().any(is_known) {
+                qps.push(qp.clone());
+            }
+            if keeps_keys(qp) {
+                qp.recv_cq().bind_window(rkey);
+            }
         }
-        self.window.inner.rkey.store(self.window.next_rkey(), Ordering::Relaxed);
+        self.window.inner.rkey.store(rkey, Ordering::Relaxed);
     }
 }
 
@@ -102,6 +212,7 @@ impl MemoryWindow {
             mw_type,
             reserved: [0; 3],
         };
+        let begun = Moment::now();
         let ib_uverbs_alloc_mw_resp { mw_handle, rkey } =
             pd.context().command("allocate", "a memory window", request)?;
         let inner = Inner {
@@ -109,6 +220,7 @@ impl MemoryWindow {
             pd: pd.clone(),
             mw_type,
             rkey: AtomicU32::new(rkey),
+            begun,
             bound: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -136,8 +248,16 @@ impl MemoryWindow {
         rkey & !0xff | rkey.wrapping_add(1) & 0xff
     }
 
+    /// Whether the kernel may destroy `qp` before the window as the process ends, and does not survive
+    /// that.
+    pub(super) fn is_too_old_for(&self, qp: &QueuePair) -> bool {
+        self.mw_type() == ib_mw_type::IB_MW_TYPE_2
+            && self.inner.begun < qp.inner.made
+            && qp.pd().context().provider().trips_over_windows()
+    }
+
     /// Before a bind to `region` is stored.
-    pub(super) fn binding<'a>(&'a self, region: &'a MemoryRegion) -> Binding<'a> {
+    fn binding<'a>(&'a self, region: &'a MemoryRegion) -> Binding<'a> {
         Binding { window: self, region, bound: unpoisoned(self.inner.bound.lock()) }
     }
 

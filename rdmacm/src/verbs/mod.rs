@@ -34,6 +34,7 @@ mod exclusive;
 mod global_route;
 mod memory;
 mod memory_window;
+mod moment;
 mod multicast;
 mod object;
 mod pd;

@@ -13,6 +13,7 @@ use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::exclusive::Exclusive;
+use super::moment::Moment;
 use super::multicast::{Group, detach};
 use super::object::{Object, destroy_reporting};
 use super::pd::ProtectionDomain;
@@ -112,6 +113,8 @@ pub(super) struct Inner {
     pub(super) object: Object<ib_uverbs_destroy_qp>,
     /// Behind the object: ends when the kernel's queue pair is gone.
     pub(super) life: Arc<()>,
+    /// After the kernel had made it.
+    pub(super) made: Moment,
     reporter: Reporter,
     pd: ProtectionDomain,
     pub(super) send_cq: CompletionQueue,
@@ -222,6 +225,7 @@ impl QueuePair {
         let inner = Inner {
             object: Object::new(context, response.qp_handle),
             life: Arc::default(),
+            made: Moment::now(),
             reporter,
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),

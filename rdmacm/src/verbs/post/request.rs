@@ -44,6 +44,10 @@ pub enum SendOperation<'a> {
     /// Sends a message, and takes a key away from this side that the peer has given it: see
     /// [`Completion::invalidated_rkey`](crate::verbs::Completion::invalidated_rkey). On rxe the key of a
     /// memory window of type 2, on siw that of a region.
+    ///
+    /// On rxe the key of a window that is not bound, or not any more, stops the peer's machine: the
+    /// peer's kernel crashes (Linux 6.1 and 6.12 at least), and nothing here or there can look first.
+    /// Take a key away once, and never one that the peer may take back itself.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendWithInvalidate {
         /// The peer's key.
@@ -136,6 +140,13 @@ pub enum SendOperation<'a> {
     },
     /// Takes back a key that peers were given, after all requests before it have completed. There is
     /// no payload. On rxe the key of a memory window of type 2.
+    ///
+    /// On rxe a second invalidation stops the machine: the kernel crashes (Linux 6.1 and 6.12 at
+    /// least) where the window is not bound any more. So the library refuses a key that no bind
+    /// posted to the queue pair, or to another with its completion queue for receives, has given a
+    /// window of type 2, or that was taken back since: by such a request, or by a message whose
+    /// completion was polled. Of one that is under way, or not polled yet, it cannot know: where the
+    /// peer may take the key back, do not.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInvalidate {
         /// The key, of this side.

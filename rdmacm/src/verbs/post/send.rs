@@ -6,6 +6,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::provider::{PostError, Posted, SendRing};
 use crate::verbs::exclusive::{Held, HeldHere};
+use crate::verbs::memory_window::WindowChange;
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{QpState, QpType};
 
@@ -161,6 +162,9 @@ impl QueuePair {
             (_, SendOperation::BindWindow { window, .. }) if window.pd() != self.pd() => {
                 Err("the memory window is of another protection domain")
             }
+            (_, SendOperation::BindWindow { window, .. }) if window.is_too_old_for(self) => {
+                Err("the memory window is older, and has to be made after it")
+            }
             (_, SendOperation::BindWindow { region, .. }) if region.pd() != self.pd() => {
                 Err("the memory region is of another protection domain")
             }
@@ -244,15 +248,10 @@ impl SendQueue<'_> {
         if state == QpState::IB_QPS_ERR {
             self.qp.check_leftovers(self.qp.send_cq())?;
         }
-        let binding = match request.operation {
-            SendOperation::BindWindow { window, region, .. } => Some(window.binding(region)),
-            _ => None,
-        };
+        let change = WindowChange::of(self.qp, &request.operation)?;
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.ring.get().store(self.qp.doorbell(), state, request) }?;
-        if let Some(binding) = binding {
-            binding.posted(self.qp);
-        }
+        change.posted(self.qp);
         Ok(())
     }
 

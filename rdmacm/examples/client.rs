@@ -2,9 +2,9 @@
 //! 10.0.0.1:7471 hello`
 #![expect(unsafe_code, reason = "posts a send, which carries its bytes inline")]
 use rdmacm::{cm::*, verbs::*};
-use std::{net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr, time::Duration};
 
-fn send(server: SocketAddr, message: &str) -> rdmacm::Result<()> {
+fn send(server: SocketAddr, message: &str) -> Result<(), Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let id = CmId::new(&channel, PortSpace::Tcp)?;
     id.resolve_addr(None, server, Duration::from_secs(2))?;
@@ -25,16 +25,21 @@ fn send(server: SocketAddr, message: &str) -> rdmacm::Result<()> {
     let (operation, flags) = (SendOperation::Send, SendFlags::empty());
     // SAFETY: an inline payload is copied; the device gets no memory of ours.
     unsafe { qp.post_send(&SendRequest { wr_id: 1, operation, payload, flags })? };
-    cq.wait(&mut [Completion::default()])?;
+    let mut done = [Completion::default()];
+    // A server that dies is not heard of: the device goes on trying, some without end.
+    let came = cq.wait_timeout(&mut done, Duration::from_secs(10))?;
+    if came == 0 || !done[0].is_success() {
+        return Err("the server did not take the message".into());
+    }
 
     id.disconnect()?;
     channel.expect_event(EventType::Disconnected)?;
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
+    let usage = "usage: client ADDRESS:PORT MESSAGE";
     let mut arguments = std::env::args().skip(1);
-    let server = arguments.next().ok_or("usage: client ADDRESS:PORT MESSAGE")?;
-    let message = arguments.next().ok_or("usage: client ADDRESS:PORT MESSAGE")?;
-    Ok(send(server.parse()?, &message)?)
+    let server = arguments.next().and_then(|text| text.parse().ok()).ok_or(usage)?;
+    send(server, &arguments.next().ok_or(usage)?)
 }

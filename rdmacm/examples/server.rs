@@ -13,6 +13,8 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     // Declared before the id, and so dropped after it and its queue pair.
     let buffer;
     let id = request.take_request().expect("a request brings an id");
+    // One client is served: who comes now is rejected, and no event of theirs gets in the way.
+    drop(listener);
 
     let context = id.context()?;
     let pd = ProtectionDomain::new(&context)?;
@@ -21,6 +23,7 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     let init = QueuePairInit { caps, signal_all: true, ..QueuePairInit::new(&cq) };
     let qp = id.create_qp(&pd, &init)?;
     buffer = MemoryRegion::alloc(&pd, 64, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
+    // Before the client may send: a message needs a receive that waits for it.
     // SAFETY: the buffer is not touched before the receive has completed, and dropped after that or
     // after the queue pair.
     unsafe { qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &[buffer.sge(..)?] })? };
@@ -42,7 +45,7 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
 
 #[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).ok_or("usage: server ADDRESS:PORT")?;
-    println!("{}", receive(address.parse()?)?);
+    let address = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    println!("{}", receive(address.ok_or("usage: server ADDRESS:PORT")?)?);
     Ok(())
 }

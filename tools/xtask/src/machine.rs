@@ -210,7 +210,8 @@ impl Machine {
                 }
                 Some(Ok(Some(frame))) => {
                     if matches!(frame, Frame::Ready { .. }) {
-                        (limit, doing) = (self.limit, "running");
+                        (limit, doing) =
+                            (self.limit, "running the program; --timeout gives it longer");
                     }
                     sink(frame)?;
                 }
@@ -220,7 +221,7 @@ impl Machine {
                 }
                 None => {
                     let limit = limit.as_secs();
-                    return Err(Error::new(format!("the guest was still {doing} after {limit} s")));
+                    return Err(Error::new(format!("after {limit} s the guest was still {doing}")));
                 }
             }
         }
@@ -398,8 +399,11 @@ mod tests {
             (vec![ready(), output(), Ok(None)], "the guest ended without a report"),
             (vec![ready(), failed], "the guest failed: no devices"),
             (vec![ready(), output(), damaged], "the guest's report is damaged: a frame is missing"),
-            (vec![ready(), output()], "the guest was still running after 0 s"),
-            (vec![], "the guest was still not ready after 0 s"),
+            (
+                vec![ready(), output()],
+                "after 0 s the guest was still running the program; --timeout gives it longer",
+            ),
+            (vec![], "after 0 s the guest was still not ready"),
         ] {
             assert_eq!(heard(frames), Err(Error::new(said)));
         }

@@ -51,7 +51,7 @@ impl<'a> Bench<'a> {
         // no further than 71 connections there, and those with completion queues for each less far.
         let (counted, timed, rounds) = match device.driver() {
             Some(DriverId::RDMA_DRIVER_SIW) => (30, 60, 151),
-            _ => (50, 1000, 25),
+            _ => (50, 1000, 45),
         };
         Self { device, address, counted, timed, rounds }
     }

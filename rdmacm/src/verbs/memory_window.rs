@@ -136,7 +136,7 @@ fn keeps_keys(qp: &QueuePair) -> bool {
 
 /// The right to take a key back: nobody else does meanwhile.
 pub(super) struct Invalidation<'a> {
-    /// Where the key is among those of the bound windows, but for now.
+    /// Knew the key as that of a bound window, and knows it again if the request is not posted.
     cq: &'a CompletionQueue,
     rkey: u32,
     posted: bool,

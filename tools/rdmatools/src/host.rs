@@ -20,7 +20,11 @@ pub(crate) fn find(
     service: Option<&str>,
     hints: &Hints,
 ) -> Result<AddrInfo, Failure> {
-    let found = getaddrinfo(node, service, Some(hints))?;
+    first(getaddrinfo(node, service, Some(hints))?)
+}
+
+/// The first of what was found.
+pub(crate) fn first(found: Vec<AddrInfo>) -> Result<AddrInfo, Failure> {
     found.into_iter().next().ok_or_else(|| Failure::because("there is no address"))
 }
 

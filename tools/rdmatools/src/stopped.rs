@@ -7,6 +7,7 @@ use rdmacm::addr::{AddrInfo, Hints, getaddrinfo};
 use rdmacm::cm::{Event, EventType};
 
 use crate::failure::Failure;
+use crate::host::first;
 
 /// Why it ended early, and the status that the C program returns then.
 pub(crate) struct Stopped {
@@ -61,5 +62,5 @@ pub(crate) fn find(
             return Err(Stopped { status, failure: error.into() });
         }
     };
-    Ok(found.into_iter().next().ok_or_else(|| Failure::because("there is no address"))?)
+    Ok(first(found)?)
 }

@@ -60,6 +60,7 @@ mod provider;
 mod registry;
 mod sys;
 mod transition;
+mod turn;
 pub mod verbs;
 
 pub use error::{DestroyError, Error, ErrorKind, Result, WrongProcess};

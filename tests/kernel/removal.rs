@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
-use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
 use rdmacm::device::{self, link};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
@@ -175,6 +175,22 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
     for id in ids {
         id.destroy().expect("destroy");
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn everybody_who_waits_for_requests_hears_of_it() {
+    let own = Own::rxe();
+    let listener = CmId::new_sync(PortSpace::Tcp).expect("an id");
+    listener.bind(own.address).expect("bind");
+    listener.listen(1).expect("listen");
+    let wait = |listener: &CmId| gone_with(libc::ENODEV, listener.get_request().map(drop));
+    thread::scope(|scope| {
+        let waiting = [(); 3].map(|()| scope.spawn(|| wait(&listener)));
+        link::delete(own.name).expect("delete the link");
+        waiting.into_iter().for_each(|waiting| waiting.join().expect("it heard of it"));
+    });
+    wait(&listener);
 }
 
 /// The sides of a connection hear of it, and hold the device until they let go of what they have.

@@ -339,9 +339,9 @@ impl Inner {
             | EventType::TimewaitExit => {
                 let mut state = self.state();
                 state.established = false;
-                match &state.context {
-                    Some(context) if seen.0 == EventType::DeviceRemoval => context.mark_gone(),
-                    _ => {}
+                if seen.0 == EventType::DeviceRemoval {
+                    state.removed = true;
+                    state.context.iter().for_each(Context::mark_gone);
                 }
                 drop(state);
                 self.follow_connection();

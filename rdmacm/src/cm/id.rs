@@ -115,6 +115,8 @@ pub(super) struct State {
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
     /// says of this connection later is no news.
     pub(super) connect_failed: bool,
+    /// An event said that the device is gone.
+    pub(super) removed: bool,
 }
 
 impl CmId {

@@ -16,6 +16,7 @@ use super::port_space::PortSpace;
 use crate::addr::Address;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
+use crate::turn::Turn;
 use crate::verbs::QpType;
 
 /// What a synchronous id has in addition.
@@ -25,6 +26,8 @@ pub(super) struct Synchronous {
     /// Held for writing by the call that waits for the outcome of what it started, or that ends the mode, and for reading by
     /// those that wait for requests.
     turn: RwLock<()>,
+    /// Of the one of those that sleeps on the channel, where a removal of the device is told once.
+    requests: Turn,
     /// What the last call that waited ended with.
     last_event: Mutex<Option<Arc<Event>>>,
     /// What a call has waited for in vain.
@@ -211,13 +214,15 @@ impl CmId {
     /// `RDMA_USER_CM_CMD_GET_EVENT`, and `RDMA_USER_CM_CMD_MIGRATE_ID` to a channel of the new id's
     /// own. [`last_event`](Self::last_event) of the new id is the request. Where the listener is from
     /// [`create_ep`](Self::create_ep) with a queue pair, the new id has one. Several threads may
-    /// wait; each request goes to one of them.
+    /// wait; each request goes to one of them. One of them sleeps on the channel, and the others wait
+    /// for their turn, where no signal reaches them.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] where the id is not synchronous or does not listen; [`ErrorKind::TimedOut`] when its
-    /// [time](Self::set_timeout) is over; EINTR, with nothing lost; [`ErrorKind::DeviceGone`]. Those of
-    /// [`EventChannel::new`] and of making the queue pair, the peer being rejected then.
+    /// [time](Self::set_timeout) is over; EINTR, with nothing lost; [`ErrorKind::DeviceGone`], from then
+    /// on for every thread. Those of [`EventChannel::new`] and of making the queue pair, the peer being
+    /// rejected then.
     #[doc(alias = "rdma_get_request")]
     pub fn get_request(&self) -> Result<Self> {
         const OPERATION: &str = "wait for a request to";
@@ -227,20 +232,7 @@ impl CmId {
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
         let _turn = mode.check(mode.turn.try_read(), OPERATION, &self.inner)?;
-        let deadline = self.inner.deadline();
-        let awaited = EventType::ConnectRequest;
-        let mut event = loop {
-            let Some(event) = mode.next_event(deadline)? else {
-                let kind = ErrorKind::TimedOut;
-                return Err(Error::new(OPERATION, self.inner.to_string(), kind));
-            };
-            if decides(event.event_type(), awaited) {
-                break event;
-            }
-        };
-        if let Some(failure) = event.failure(awaited) {
-            return Err(failure);
-        }
+        let mut event = mode.next_request(OPERATION, &self.inner)?;
         let id = event.take_request().expect("a request brings an id");
         event.acknowledge();
         id.migrate_to_sync()?;
@@ -261,6 +253,7 @@ impl Synchronous {
         Self {
             channel,
             turn: RwLock::default(),
+            requests: Turn::default(),
             last_event: Mutex::default(),
             unfinished: Mutex::default(),
         }
@@ -320,6 +313,27 @@ impl Synchronous {
             let failure = event.failure(wanted);
             *self.last_event() = Some(Arc::new(event));
             return failure.map_or(Ok(()), Err);
+        }
+    }
+
+    /// The next request to `id`.
+    fn next_request(&self, operation: &'static str, id: &Inner) -> Result<Event> {
+        let failed = |kind| Err(Error::new(operation, id.to_string(), kind));
+        let deadline = id.deadline();
+        let Some(_turn) = self.requests.take(deadline) else { return failed(ErrorKind::TimedOut) };
+        loop {
+            // No request comes any more, nor another event that says why.
+            if id.state().removed {
+                return failed(ErrorKind::DeviceGone(Errno::ENODEV as i32));
+            }
+            let awaited = EventType::ConnectRequest;
+            match self.next_event(deadline)? {
+                Some(event) if decides(event.event_type(), awaited) => {
+                    return event.failure(awaited).map_or(Ok(event), Err);
+                }
+                Some(_) => {}
+                None => return failed(ErrorKind::TimedOut),
+            }
         }
     }
 

@@ -19,12 +19,12 @@ use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{Object, destroy_unshared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
-use super::turn::Turn;
 use super::{WcOpcode, WcStatus};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing, PollError};
 use crate::registry::Token;
+use crate::turn::Turn;
 
 const POLL: &str = "poll";
 const POLLED_HERE: &str = "it has the queue's poller; drop that first";

@@ -43,7 +43,6 @@ mod queue_pair;
 mod registration;
 mod reporter;
 mod srq;
-mod turn;
 mod xrc;
 
 pub use address_handle::{AddressHandle, Destination};

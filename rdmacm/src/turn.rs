@@ -7,7 +7,7 @@ use crate::lock::unpoisoned;
 
 /// What one thread has at a time, while the others wait for it or until a deadline.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     state: Mutex<State>,
     free: Condvar,
 }
@@ -21,13 +21,13 @@ struct State {
 
 /// A thread's turn, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Taken<'a> {
+pub(crate) struct Taken<'a> {
     turn: &'a Turn,
 }
 
 impl Turn {
     /// Waits for this thread's turn; `None` if it did not come until `deadline`.
-    pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_>> {
         let mut state = self.lock();
         while state.taken {
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

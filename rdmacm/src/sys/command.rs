@@ -78,18 +78,27 @@ pub(crate) struct Joined<A, B>(pub(crate) A, pub(crate) B);
 ///
 /// Every address in `command` must be valid for what the kernel does with it while the call lasts:
 /// responses for writes of the length that the header gives, data for reads.
+#[inline]
 pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
     // SAFETY: the pointer and length are those of a slice; what the addresses in it must satisfy is
     // this function's own contract.
     let written = unsafe { libc::write(fd.as_raw_fd(), command.as_ptr().cast(), command.len()) };
-    match Errno::result(written) {
-        Ok(length) if usize::try_from(length) == Ok(command.len()) => Ok(()),
+    match usize::try_from(written) {
+        Ok(length) if length == command.len() => Ok(()),
         // As librdmacm has it: the kernel took a part of a command, which it never should.
         Ok(_) => Err(Refused::Os(Errno::ENODATA)),
-        Err(Errno::EACCES) if !credentials_match(fd) => {
-            Err(Refused::WrongProcess(WrongProcess::Credentials))
+        Err(_) => Err(refused_just_now(fd)),
+    }
+}
+
+/// Why a write to `fd` failed: nothing was called since.
+#[cold]
+fn refused_just_now(fd: BorrowedFd<'_>) -> Refused {
+    match Refused::just_now(Errno::last()) {
+        Refused::Os(Errno::EACCES) if !credentials_match(fd) => {
+            Refused::WrongProcess(WrongProcess::Credentials)
         }
-        Err(errno) => Err(Refused::just_now(errno)),
+        refused => refused,
     }
 }
 

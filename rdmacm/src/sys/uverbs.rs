@@ -240,6 +240,7 @@ impl UverbsFile {
     /// # Safety
     ///
     /// Those of [`invoke_write`](Self::invoke_write).
+    #[inline]
     unsafe fn issue(
         &self,
         word: u32,
@@ -256,12 +257,11 @@ impl UverbsFile {
             {
                 let parts = (&command[core.clone()], &command[core.end..]);
                 // SAFETY: the contract is the same.
-                unsafe { self.invoke_write(word, parts, address, lengths) }.map_err(|by_ioctl| {
-                    match by_ioctl {
-                        // A kernel before 5.0, which has no other way in.
-                        Refused::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
-                        by_ioctl => by_ioctl,
-                    }
+                let invoked = unsafe { self.invoke_write(word, parts, address, lengths) };
+                invoked.map_err(|by_ioctl| match by_ioctl {
+                    // A kernel before 5.0, which has no other way in.
+                    Refused::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
+                    by_ioctl => by_ioctl,
                 })
             }
             written => written,
@@ -277,6 +277,8 @@ impl UverbsFile {
     ///
     /// `address` must be valid for writes of both lengths together while the call lasts, and the
     /// parts be as [`send`](Self::send) asks for.
+    #[cold]
+    #[inline(never)]
     unsafe fn invoke_write(
         &self,
         command: u32,

@@ -198,6 +198,7 @@ fn ask(
     let peer = Remote::from_bytes(event.private_data());
     let peer = peer.ok_or_else(|| Failure::because("the server says something else"))?;
     drop(event);
+    side.established()?;
     let device = side.device()?;
     let mut samples = Vec::new();
     if !options.json {
@@ -247,6 +248,7 @@ fn answer(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
     let private_data = side.local().to_bytes();
     side.id.accept(&ConnParam { private_data, ..ConnParam::default() })?;
     side.channel.expect_event(EventType::Established)?;
+    side.established()?;
     serve(&mut side, &plan, peer)?;
     side.channel.expect_event(EventType::Disconnected)?;
     Ok(())

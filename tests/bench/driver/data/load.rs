@@ -1,10 +1,12 @@
 //! What is sent, by which program, and what both programs are told alike.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use rdmacm::device::{Device, DriverId};
 
+use super::scheduler;
 use crate::run::Program;
 
 /// Whose program.
@@ -83,7 +85,7 @@ impl Load {
     /// Our program or perftest's: its server on the address, or the client of that.
     pub(super) fn program(&self, maker: Maker, place: &Place<'_>, side: Side) -> Program {
         let Self { test, operation, .. } = self;
-        let Place { directory, device, address, port, .. } = place;
+        let Place { directory, device, address, port, processors, .. } = place;
         let program = match maker {
             Maker::Ours => Program::new(directory.join("rdmatools")).args([
                 test.name(),
@@ -115,11 +117,12 @@ impl Load {
                 program = program.arg("--use_old_post_send");
             }
         }
-        match (side, maker) {
+        let program = match (side, maker) {
             (Side::Client, _) => program.arg(address),
             (Side::Server, Maker::Ours) => program.args(["-b", address]),
             (Side::Server, Maker::C) => program,
-        }
+        };
+        scheduler::on(*processors, side as usize, &program)
     }
 
     /// What both are told alike.
@@ -156,6 +159,7 @@ pub(super) struct Place<'a> {
     pub(super) device: &'a Device,
     pub(super) address: &'a str,
     pub(super) port: &'a str,
+    pub(super) processors: NonZeroUsize,
     /// Cycles of the processor in a microsecond.
     pub(super) cycles: f64,
 }

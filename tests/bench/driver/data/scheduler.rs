@@ -4,10 +4,13 @@
 //! without rest, so that more threads want a processor than there are. Left alone, the scheduler lets a
 //! program poll to the end of its slice, some milliseconds, while the thread that would bring the message
 //! waits: what is measured then is who waits how often. So everything here runs in the idle class, and no
-//! slice is protected: whatever is not in that class gets a processor at once.
+//! slice is protected: whatever is not in that class gets a processor at once. And each of the two programs
+//! has a processor of its own: where both are on one, which the scheduler does not mend in this class, each
+//! message waits for the end of a slice.
 
 use std::error::Error;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process;
 
@@ -39,4 +42,13 @@ pub(super) fn prefer_others() -> Result<(), Box<dyn Error>> {
         "the programs run in the idle class, so that the kernel's threads never wait for them",
     );
     Ok(())
+}
+
+/// The program on the processor of that number, of as many as there are.
+pub(super) fn on(processors: NonZeroUsize, number: usize, program: &Program) -> Program {
+    let number = (number % processors).to_string();
+    Program::new("taskset")
+        .args(["--cpu-list", &number])
+        .arg(program.path())
+        .args(program.arguments())
 }

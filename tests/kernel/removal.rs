@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
-use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
+use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, EventType, Membership, PortSpace};
 use rdmacm::device::{self, link};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
@@ -191,6 +191,27 @@ fn everybody_who_waits_for_requests_hears_of_it() {
         waiting.into_iter().for_each(|waiting| waiting.join().expect("it heard of it"));
     });
     wait(&listener);
+}
+
+/// The kernel destroys no queue pair that is in a group, and the id cannot leave that any more.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_pair_in_a_group_is_destroyed_all_the_same() {
+    let own = Own::rxe();
+    let channel = channel();
+    let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
+    id.bind(own.address).expect("bind");
+    let qp = id.create_endpoint_qp(&EndpointQueuePair::default()).expect("queue pair");
+    id.join_multicast(([239, 1, 3, 1], 0), Membership::Full).expect("join");
+    drop(channel.expect_event(EventType::MulticastJoin).expect("joined"));
+    thread::scope(|scope| {
+        let deleter = scope.spawn(|| link::delete(own.name));
+        let error = channel.expect_event(EventType::Established).expect_err("bad news");
+        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");
+        id.destroy().expect("destroy");
+        qp.destroy().expect("it is in no group any more");
+        deleter.join().expect("the deleter lives").expect("delete the link");
+    });
 }
 
 /// The sides of a connection hear of it, and hold the device until they let go of what they have.

@@ -65,7 +65,9 @@ impl QueuePair {
         let group = Group { gid, lid };
         let mut groups = unpoisoned(self.inner.groups.lock());
         let request = detach(self.inner.object.handle(), group);
-        self.context().command(OPERATION, &self.subject(), request)?;
+        // Of a device that is gone, too: what is attached is not destroyed.
+        let detached = self.context().file().command(request);
+        detached.map_err(|refused| self.context().refused(OPERATION, &self.subject(), refused))?;
         groups.retain(|attached| *attached != group);
         Ok(())
     }

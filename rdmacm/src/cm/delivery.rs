@@ -108,8 +108,13 @@ impl EventChannel {
                 self.inner.bell_has_rung();
                 return None;
             }
-            // The kernel's handles are unique among all channels.
-            0 => IDS.find(|id| id.handle == raw.handle())?,
+            // The kernel's handles are unique among all channels, but for those of ids that are
+            // destroyed and wait for their events.
+            0 => {
+                let is_meant = |id: &Inner| id.handle == raw.handle();
+                let living = IDS.find(|id| is_meant(id) && !id.is_gone());
+                living.or_else(|| IDS.find(is_meant))?
+            }
             uid => IDS.get(uid)?,
         };
         // Without the program's number the kernel should not have sent an event; old ones do it for

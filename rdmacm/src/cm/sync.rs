@@ -152,9 +152,10 @@ impl CmId {
     /// where the kernel has given up, which is the same error. The id can be destroyed at any time, and an id
     /// that [migrates](Self::migrate) to a channel has the event there. (The time-outs that
     /// [`resolve_addr`](Self::resolve_addr) and [`resolve_route`](Self::resolve_route) take are the
-    /// kernel's: after one of those the call is over.) On iWARP the command that connects takes as
-    /// long as TCP takes, whatever the limit. A [`get_request`](Self::get_request) leaves nothing
-    /// unfinished.
+    /// kernel's: after one of those the call is over.) Whatever the limit, on iWARP the command that
+    /// connects takes as long as TCP takes and the one that disconnects up to ten seconds, and
+    /// [`resolve_addrinfo`](Self::resolve_addrinfo) as long as the host takes for the names. A
+    /// [`get_request`](Self::get_request) leaves nothing unfinished.
     ///
     /// Of the calls that wait for the program itself, to acknowledge an event by dropping it, none
     /// has a limit: [`destroy`](Self::destroy), [`migrate`](Self::migrate),

@@ -424,7 +424,7 @@ mod tests {
     use std::fs::OpenOptions;
 
     /// A file that takes every command and answers none.
-    fn silent() -> UverbsFile {
+    pub(super) fn silent() -> UverbsFile {
         let null = OpenOptions::new().read(true).write(true).open("/dev/null").expect("open");
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
         UverbsFile { fd: null.into(), process: Process::current(), driver }

@@ -38,6 +38,13 @@ impl Polled {
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self::new_zeroed())
     }
+
+    /// The completions that the kernel says it has stored, where `most` were asked for.
+    fn stored(&self, most: usize) -> Result<&[ib_uverbs_wc], &'static str> {
+        let count = usize::try_from(self.header.count).unwrap_or(usize::MAX);
+        let within = self.completions[..most].get(..count);
+        within.ok_or("more completions than were asked for")
+    }
 }
 
 impl UverbsFile {
@@ -96,6 +103,8 @@ impl UverbsFile {
         polled: &'a mut Polled,
     ) -> Result<Result<&'a [ib_uverbs_wc], &'static str>, Refused> {
         let most = most.min(Polled::MOST);
+        // Those of the last time are taken.
+        polled.header.count = 0;
         let request = ib_uverbs_poll_cq {
             response: address(ptr::from_mut(polled)).into(),
             cq_handle,
@@ -108,9 +117,7 @@ impl UverbsFile {
         // SAFETY: the request holds the address of `polled`, which has room for `MOST`
         // completions behind their number, and asks for no more.
         unsafe { self.exchange(frame.as_bytes(), polled.as_mut_bytes()) }?;
-        let count = usize::try_from(polled.header.count).unwrap_or(usize::MAX);
-        let within = polled.completions[..most].get(..count);
-        Ok(within.ok_or("more completions than were asked for"))
+        Ok(polled.stored(most))
     }
 
     /// Sends a plain command, `frame` with its header, which holds the address of `response`.
@@ -126,5 +133,34 @@ impl UverbsFile {
         // SAFETY: the caller answers for what the command holds, and `response` lives as long as the
         // call and has the length that goes with its address.
         unsafe { self.issue(number, frame, HEADER..frame.len(), address, lengths) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::silent;
+    use super::*;
+
+    #[test]
+    fn a_count_beyond_what_was_asked_for_is_not_followed() {
+        let mut polled = Polled::new();
+        for most in [0, 1, 5, Polled::MOST] {
+            for count in 0..=most {
+                polled.header.count = u32::try_from(count).expect("16 fits");
+                assert_eq!(polled.stored(most).map(<[_]>::len), Ok(count));
+            }
+            for more in [most + 1, Polled::MOST + 1, u32::MAX as usize] {
+                polled.header.count = u32::try_from(more).expect("32 bits");
+                polled.stored(most).expect_err("more than there can be");
+            }
+        }
+    }
+
+    #[test]
+    fn completions_that_the_kernel_has_not_stored_are_none() {
+        let mut polled = Polled::new();
+        polled.header.count = 3;
+        let stored = silent().poll_cq(0, Polled::MOST, &mut polled).expect("it takes everything");
+        assert_eq!(stored.map(<[_]>::len), Ok(0));
     }
 }

@@ -74,13 +74,7 @@ impl<'a> Batch<'a> {
     /// Runs them, and counts those that the program says it ran. All are run again, once, where the emulator
     /// breaks the guest under them.
     pub(crate) fn run(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
-        match self.run_once(&mut sink) {
-            Err(error) if error.to_string().starts_with(EMULATORS_FAULT) => {
-                progress(&format!("{error}\nonce more"));
-                self.run_once(sink)
-            }
-            ended => ended,
-        }
+        unless_emulators_fault(|| self.run_once(&mut sink))
     }
 
     fn run_once(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
@@ -123,6 +117,17 @@ impl<'a> Batch<'a> {
             vec![OsString::from("env"), tools, OsString::from(&self.artifact.program)];
         command.extend(arguments(tests).map(OsString::from));
         command
+    }
+}
+
+/// What `run` comes to: the second time, where the emulator broke the guest under it the first time.
+fn unless_emulators_fault<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
+    match run() {
+        Err(error) if error.to_string().starts_with(EMULATORS_FAULT) => {
+            progress(&format!("{error}\nonce more"));
+            run()
+        }
+        ended => ended,
     }
 }
 
@@ -173,6 +178,24 @@ mod tests {
         assert_eq!(chosen(Place::RdmaCmFirst, Kernel::Latest), ["late_removal::waits"]);
         let alone = ["siw::reads", "removal::a_link", "an_address_of_siw"];
         assert_eq!(chosen(Place::Alone, Kernel::V6_12), alone);
+    }
+
+    /// How the last of the runs ended that `endings` are those of, and how many there were.
+    fn runs(endings: [Result<&'static str>; 3]) -> (Result<&'static str>, usize) {
+        let mut left = endings.into_iter();
+        let ended = unless_emulators_fault(|| left.next().expect("a run more than twice"));
+        (ended, 3 - left.len())
+    }
+
+    #[test]
+    fn what_the_emulator_broke_is_run_once_more() {
+        let broken = || Err(Error::new(format!("{EMULATORS_FAULT}the guest ended")));
+        let other = || Err(Error::new(format!("the guest said: {EMULATORS_FAULT}no")));
+        assert_eq!(runs([Ok("first"), Ok("second"), Ok("third")]), (Ok("first"), 1));
+        assert_eq!(runs([broken(), Ok("second"), Ok("third")]), (Ok("second"), 2));
+        assert_eq!(runs([broken(), broken(), Ok("third")]), (broken(), 2), "and no more");
+        assert_eq!(runs([broken(), other(), Ok("third")]), (other(), 2));
+        assert_eq!(runs([other(), Ok("second"), Ok("third")]), (other(), 1), "a fault of its own");
     }
 
     #[test]

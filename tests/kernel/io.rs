@@ -120,9 +120,8 @@ impl Io {
 
     /// Posts a receive into parts of the memory.
     pub(crate) fn receive_into(&self, wr_id: u64, parts: &[Range<usize>]) -> Result<()> {
-        let scatter = self.pieces(parts);
-        // SAFETY: the pieces are of the memory, which lives until the queue pair is gone and is reached by copying only.
-        unsafe { self.qp.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
+        // SAFETY: the request is over the memory, which lives until the queue pair is gone and is reached by copying only.
+        self.with_receive(wr_id, parts, |request| unsafe { self.qp.post_recv(request) })
     }
 
     /// Posts a request over a part of the memory.
@@ -144,10 +143,9 @@ impl Io {
         parts: &[Range<usize>],
         flags: SendFlags,
     ) -> Result<()> {
-        let payload = self.pieces(parts);
-        let request = SendRequest { wr_id, operation, payload: Payload::Gather(&payload), flags };
         // SAFETY: as in `receive_into`.
-        unsafe { self.qp.post_send(&request) }
+        let post = |request: &SendRequest<'_>| unsafe { self.qp.post_send(request) };
+        self.with_send(wr_id, operation, parts, flags, post)
     }
 
     /// Posts a request that has no payload.
@@ -163,9 +161,8 @@ impl Io {
         bytes: &[u8],
         flags: SendFlags,
     ) -> Result<()> {
-        let request = SendRequest { wr_id, operation, payload: Payload::Inline(bytes), flags };
         // SAFETY: the request names no memory.
-        unsafe { self.qp.post_send(&request) }
+        unsafe { self.qp.post_send(&inline(wr_id, operation, bytes, flags)) }
     }
 
     /// Pushes a request over parts of the memory.
@@ -177,10 +174,9 @@ impl Io {
         parts: &[Range<usize>],
         flags: SendFlags,
     ) -> Result<()> {
-        let payload = self.pieces(parts);
-        let request = SendRequest { wr_id, operation, payload: Payload::Gather(&payload), flags };
         // SAFETY: as in `receive_into`.
-        unsafe { queue.push(&request) }
+        let push = |request: &SendRequest<'_>| unsafe { queue.push(request) };
+        self.with_send(wr_id, operation, parts, flags, push)
     }
 
     /// Pushes a receive into a part of the memory.
@@ -190,9 +186,31 @@ impl Io {
         wr_id: u64,
         part: Range<usize>,
     ) -> Result<()> {
-        let scatter = self.pieces(&[part]);
         // SAFETY: as in `receive_into`.
-        unsafe { queue.push(&ReceiveRequest { wr_id, scatter: &scatter }) }
+        self.with_receive(wr_id, &[part], |request| unsafe { queue.push(request) })
+    }
+
+    /// Gives `post` a request over parts of the memory.
+    fn with_send(
+        &self,
+        wr_id: u64,
+        operation: SendOperation<'_>,
+        parts: &[Range<usize>],
+        flags: SendFlags,
+        post: impl FnOnce(&SendRequest<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let pieces = self.pieces(parts);
+        post(&SendRequest { wr_id, operation, payload: Payload::Gather(&pieces), flags })
+    }
+
+    /// Gives `post` a receive into parts of the memory.
+    fn with_receive(
+        &self,
+        wr_id: u64,
+        parts: &[Range<usize>],
+        post: impl FnOnce(&ReceiveRequest<'_>) -> Result<()>,
+    ) -> Result<()> {
+        post(&ReceiveRequest { wr_id, scatter: &self.pieces(parts) })
     }
 
     fn pieces(&self, parts: &[Range<usize>]) -> Vec<Sge> {
@@ -245,9 +263,18 @@ pub(crate) fn push_inline(
     bytes: &[u8],
     flags: SendFlags,
 ) -> Result<()> {
-    let request = SendRequest { wr_id, operation, payload: Payload::Inline(bytes), flags };
     // SAFETY: the request names no memory.
-    unsafe { queue.push(&request) }
+    unsafe { queue.push(&inline(wr_id, operation, bytes, flags)) }
+}
+
+/// A request that carries its bytes.
+fn inline<'a>(
+    wr_id: u64,
+    operation: SendOperation<'a>,
+    bytes: &'a [u8],
+    flags: SendFlags,
+) -> SendRequest<'a> {
+    SendRequest { wr_id, operation, payload: Payload::Inline(bytes), flags }
 }
 
 /// Posts a request that has no payload to a queue pair without [`Io`].

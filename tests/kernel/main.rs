@@ -17,6 +17,7 @@ mod drain;
 mod environment;
 mod external;
 mod fault;
+mod garbage;
 mod generic;
 mod handle;
 mod io;

@@ -16,6 +16,13 @@
 #define KT_MAX_CQE	4096
 #define KT_MAX_DEPTH	16
 
+/* What completions say of where a datagram came from, and of a failure. */
+#define KT_SLID		0x1234
+#define KT_SL		5
+#define KT_PATH_BITS	6
+#define KT_PKEY_INDEX	7
+#define KT_VENDOR_ERR	0x74
+
 enum kt_kind {
 	KT_CONTEXT, KT_PD, KT_MR, KT_MW, KT_AH, KT_CQ, KT_SRQ, KT_QP, KT_XRCD, KT_KINDS
 };

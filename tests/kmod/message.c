@@ -120,9 +120,15 @@ enum ib_wc_status kt_receive(struct kt_qp *qp, struct kt_queue *queue, struct ib
 	if (qp->ib.qp_type == IB_QPT_UD) {
 		wc.wc_flags |= IB_WC_GRH;
 		wc.byte_len += KT_GRH;
+		wc.slid = KT_SLID;
+		wc.sl = KT_SL;
+		wc.dlid_path_bits = KT_PATH_BITS;
+		wc.pkey_index = KT_PKEY_INDEX;
+		wc.port_num = 1;
 	}
 	if (wc.opcode == IB_WC_RECV && wc.byte_len > receive.length) {
 		wc.status = IB_WC_LOC_LEN_ERR;
+		wc.vendor_err = KT_VENDOR_ERR;
 		kt_complete(cq, &wc, true);
 		kt_break(qp);
 		return IB_WC_REM_INV_REQ_ERR;

@@ -6,10 +6,14 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::sys::utsname::uname;
 use rdmacm::ErrorKind;
-use rdmacm::cm::EventChannel;
+use rdmacm::cm::{ConnParam, EventChannel, EventType};
 use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
+use rdmacm::verbs::{
+    AccessFlags, CompletionQueue, MemoryRegion, ProtectionDomain, QpState, SharedReceiveQueue,
+    SharedReceiveQueueAttributes,
+};
 
-use crate::bed::{Connection, device, promised};
+use crate::bed::{Connection, channel, device, listen, promised, request, resolve, rxe};
 use crate::child::{forbid_netlink, hide, in_child};
 use crate::io::Shape;
 
@@ -129,6 +133,56 @@ fn verbs_of_another_abi_version_are_refused() {
     });
 }
 
+/// A driver whose rings are not known: the rest works, and so does a connection between queue pairs of the program's own.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rings_of_another_version_are_left_alone() {
+    let class = "/sys/class/infiniband_verbs";
+    let uverbs = device("rxe0").uverbs().expect("it has verbs").name().to_owned();
+    let directory = format!("{class}/{uverbs}");
+    let number = fs::read_to_string(format!("{directory}/dev")).expect("read");
+    in_child(|| {
+        forbid_netlink();
+        hide(class);
+        fs::create_dir(&directory).expect("a directory");
+        fs::write(format!("{class}/abi_version"), "6\n").expect("the version");
+        for (file, text) in [("ibdev", "rxe0\n"), ("abi_version", "9\n"), ("dev", &number)] {
+            fs::write(format!("{directory}/{file}"), text).expect("write");
+        }
+        let (ours, theirs) = (channel(), channel());
+        let (_listener, address) = listen(&theirs, rxe(0));
+        let client = resolve(&ours, address);
+        let context = client.context().expect("it has a device");
+        assert!(context.query_device().expect("query the device").max_qp > 0);
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let memory = MemoryRegion::alloc(&pd, 4096, AccessFlags::empty()).expect("memory region");
+        let rings = [
+            CompletionQueue::new(&context, 1, None).map(drop),
+            SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default()).map(drop),
+        ];
+        for error in rings.map(|made| made.expect_err("its rings are not known")) {
+            assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+            for part in ["rxe0", "RDMA_DRIVER_RXE", "ABI version 9"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        let named = |qp_num| ConnParam { qp_num, ..ConnParam::default() };
+        client.connect(&named(0x11)).expect("connect");
+        let server = request(&theirs);
+        server.accept(&named(0x22)).expect("accept");
+        let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
+        assert_eq!(event.connection().expect("a connection's").qp_num, 0x22);
+        drop(event);
+        let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
+        assert_eq!(step.dest_qp_num, 0x22);
+        client.establish().expect("establish");
+        theirs.expect_event(EventType::Established).expect("the server is connected");
+        client.disconnect().expect("disconnect");
+        theirs.expect_event(EventType::Disconnected).expect("the server hears of it");
+        memory.destroy().expect("destroy");
+    });
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn without_either_there_is_an_error_with_a_remedy() {
@@ -139,7 +193,7 @@ fn without_either_there_is_an_error_with_a_remedy() {
         assert_eq!(error.errno(), libc::EPERM);
         assert!(error.to_string().contains("mount sysfs"), "{error}");
         // The channel needs neither.
-        crate::bed::channel();
+        channel();
     });
 }
 

@@ -8,8 +8,10 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation, SendQueue, WcStatus};
 
-use crate::bed::{Connection, Ending, assert_invalid, rxe, siw};
+use crate::bed::{Connection, Ending, LONG, assert_invalid, rxe, siw};
+use crate::child::in_child;
 use crate::io::{Shape, push_inline};
+use crate::process::forked;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -169,6 +171,61 @@ fn who_holds_a_queue_is_told_instead_of_waiting_for_itself() {
     drop((sends, receives, poller));
     client.io.receive(4, 0..8).expect("it is free again");
     assert_eq!(client.io.next().wr_id(), 4);
+}
+
+fn a_child_has_no_use_for_them(address: SocketAddr) {
+    let connection = Connection::to(address, shape(8), &ConnParam::default());
+    let Connection { client, server, .. } = &connection;
+    let (io, qp) = (&client.io, client.io.qp());
+    let sends = qp.send_queue().expect("send queue");
+    let receives = qp.receive_queue().expect("receive queue");
+    let poller = io.cq().poller().expect("poller");
+    let mut kept = Some((sends, receives, poller));
+    in_child(|| {
+        // Its own copy, of rings that are its parent's too.
+        let (mut sends, mut receives, mut poller) = kept.take().expect("they are kept");
+        forked(push_inline(&mut sends, 1, SendOperation::Send, b"child", SIGNALED));
+        forked(io.push_parts(&mut sends, 1, SendOperation::Send, &[0..8, 8..16], SIGNALED));
+        forked(sends.ring());
+        forked(io.push_receive(&mut receives, 2, 0..8));
+        forked(receives.ring());
+        forked(poller.poll(&mut [Completion::default()]));
+        drop((sends, receives, poller));
+        forked(qp.send_queue());
+        forked(qp.receive_queue());
+        forked(io.cq().poller());
+        forked(qp.drain(LONG, |_| ()));
+    });
+    let (mut sends, mut receives, mut poller) = kept.expect("they are kept");
+    io.push_receive(&mut receives, 3, 0..8).expect("push a receive");
+    receives.ring().expect("ring");
+    server.io.receive(4, 0..8).expect("post a receive");
+    push_inline(&mut sends, 5, SendOperation::Send, b"parent", SIGNALED).expect("push a send");
+    sends.ring().expect("ring");
+    assert_eq!(server.io.done(4).byte_len(), 6);
+    server.io.post_inline(6, SendOperation::Send, b"peer", SIGNALED).expect("post a send");
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        let mut some = [Completion::default(); 4];
+        let count = poller.poll(&mut some).expect("poll");
+        done.extend(some[..count].iter().map(|done| (done.wr_id(), done.is_success())));
+    }
+    done.sort_unstable();
+    assert_eq!(done, [(3, true), (5, true)], "and nothing of the child's");
+    drop((sends, receives, poller));
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_has_no_use_for_what_its_parent_keeps() {
+    a_child_has_no_use_for_them(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_has_no_use_for_what_its_parent_keeps_on_siw0() {
+    a_child_has_no_use_for_them(siw(0));
 }
 
 /// Posts until the queue pair is in ERR, and polls until all has come back.

@@ -10,9 +10,9 @@ use nix::unistd::alarm;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::Gid;
 use rdmacm::verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
-    SharedReceiveQueueAttributes,
+    AccessFlags, AddressHandle, CompletionChannel, CompletionQueue, Context, MemoryRegion,
+    MemoryWindow, MemoryWindowType, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
+    SendFlags, SendOperation, SharedReceiveQueueAttributes, XrcDomain,
 };
 use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind, WrongProcess};
@@ -88,6 +88,10 @@ fn a_childs_calls_are_refused() {
         let init = QueuePairInit { caps, ..QueuePairInit::new(io.cq()) };
         forked(QueuePair::new(io.qp().pd(), &init));
         forked(io.qp().query());
+        forked(MemoryWindow::new(io.qp().pd(), MemoryWindowType::IB_MW_TYPE_1));
+        forked(AddressHandle::new(io.qp().pd(), &crate::by_hand::address()));
+        forked(XrcDomain::new(context));
+        forked(io.cq().resize(8));
         // Not to the rings either, which the child shares.
         forked(io.receive(1, 0..8));
         forked(io.post(2, SendOperation::Send, 0..8, SIGNALED));

@@ -15,6 +15,8 @@ use rdmacm::verbs::{
 
 use crate::bed::{Connection, rxe, siw};
 use crate::io::Shape;
+use crate::kt::Kt;
+use crate::node::Node;
 
 thread_local! { static COUNT: Cell<usize> = const { Cell::new(0) } }
 
@@ -106,4 +108,26 @@ fn posting_and_polling_allocate_nothing() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn posting_and_polling_allocate_nothing_on_siw0() {
     posting_and_polling(siw(0));
+}
+
+/// There a list is collected for a command, in memory that stays as long as the queue: only a longer one allocates.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn posting_and_polling_allocate_once_on_kt0() {
+    let kt = Kt::load();
+    let [from, to] = Node::pair(&kt.context(), 16);
+    let mut done = [Completion::default(); 32];
+    let mut exchange = |count: u64| {
+        allocations(|| {
+            to.receive(0..count).expect("post receives");
+            from.send(0..count).expect("post sends");
+            for cq in [&from.cq, &to.cq] {
+                assert_eq!(cq.poll(&mut done).expect("poll") as u64, count);
+            }
+        })
+    };
+    assert!(exchange(16) > 0);
+    for count in [1, 16, 3] {
+        assert_eq!(exchange(count), 0, "of {count}");
+    }
 }

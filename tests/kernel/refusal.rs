@@ -1,15 +1,20 @@
-//! What cannot be on `kt0`, a driver that keeps its queues in the kernel: as on the others, before a command or by one.
+//! What cannot be: on `kt0`, a driver that keeps its queues in the kernel, as on the others, before a command or by one.
+
+use std::net::SocketAddr;
 
 use rdmacm::ErrorKind;
+use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, AsyncEventType, CompletionQueue, MemoryRegion, ProtectionDomain, QpType,
-    QueuePair, QueuePairCaps, QueuePairInit, SendOperation, Sge, SharedReceiveQueue,
-    SharedReceiveQueueAttributes,
+    AccessFlags, AsyncEvent, AsyncEventType, CompletionQueue, MemoryRegion, Mtu, ProtectionDomain,
+    QpState, QpType, QueuePair, QueuePairAttributes as Attributes, QueuePairCaps, QueuePairInit,
+    SendFlags, SendOperation, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
 };
 
-use crate::bed::{LONG, assert_invalid};
+use crate::bed::{Connection, LONG, assert_invalid, rxe, siw};
+use crate::by_hand;
+use crate::io::Shape;
 use crate::kt::Kt;
-use crate::node::{Node, completed, receive_shared};
+use crate::node::{self, Node, completed, receive_shared};
 use crate::shared::receive_too_much;
 
 /// That an object could not be destroyed because of others; it comes back.
@@ -146,4 +151,93 @@ fn an_overflow_is_told_on_kt0() {
     assert_eq!(well, [0, 10], "what there was room for");
     node.send([12]).expect("post a send");
     assert_eq!(node.completed().len(), 2);
+}
+
+/// What there was room for is there, the queue takes more, and the queue pair is drained.
+fn a_queue_that_has_overflowed_goes_on(address: SocketAddr) {
+    let shape = Shape { completions: 4, ..Shape::default() };
+    let param = ConnParam { retry_count: 1, ..ConnParam::default() };
+    let connection = Connection::to(address, shape, &param);
+    let (client, io) = (&connection.client.io, &connection.server.io);
+    let capacity = u64::from(io.cq().capacity());
+    for wr_id in 0..=capacity {
+        io.receive_into(wr_id, &[]).expect("post a receive");
+        let send = client.post_parts(wr_id, SendOperation::Send, &[], SendFlags::SIGNALED);
+        send.expect("post a send");
+        if wr_id < capacity {
+            client.done(wr_id);
+        }
+    }
+    let events = io.cq().context().async_events();
+    let is_told = |event: &AsyncEvent| {
+        event.event_type() == AsyncEventType::IB_EVENT_CQ_ERR
+            && event.token() == Some(io.cq().token())
+    };
+    while !is_told(&events.get_event_timeout(LONG).expect("read").expect("it is told")) {}
+    (0..capacity).for_each(|wr_id| assert_eq!(io.done(wr_id).wr_id(), wr_id));
+    // rxe has lost the last one, siw has only not completed it.
+    let mut rest = Vec::new();
+    io.qp().drain(LONG, |done| rest.push((done.wr_id(), done.is_success()))).expect("drain");
+    assert!(rest.is_empty() || rest == [(capacity, false)], "{rest:?}");
+    for wr_id in 50..50 + 2 * capacity {
+        io.receive_into(wr_id, &[]).expect("the queue pair takes it");
+        let done = io.next();
+        assert_eq!((done.wr_id(), done.status()), (wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_that_has_overflowed_goes_on_on_rxe() {
+    a_queue_that_has_overflowed_goes_on(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_queue_that_has_overflowed_goes_on_on_siw0() {
+    a_queue_that_has_overflowed_goes_on(siw(0));
+}
+
+/// Ports, MTUs and depths that the device does not have.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn attributes_beyond_the_device() {
+    let kt = Kt::load();
+    let node = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_RC, 4);
+    let io = by_hand::io(QpType::IB_UVERBS_QPT_RC, Shape::default());
+    let rxe = (io.qp(), by_hand::address(), true);
+    for (qp, address, is_rxe) in [(&node.qp, node::address(), false), rxe] {
+        let most = qp.pd().context().query_device().expect("query the device");
+        let [served, begun] = [most.max_qp_rd_atom, most.max_qp_init_rd_atom]
+            .map(|most| u8::try_from(most).expect("fewer than 256"));
+        let modify = |attributes: Attributes| qp.modify(&attributes);
+        let refused = |attributes: Attributes| {
+            let error = qp.modify(&attributes).expect_err("the device has less");
+            assert_eq!(error.errno(), libc::EINVAL, "{error}");
+        };
+        let init = |port| Attributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(port);
+        let init = |port| init(port).access(AccessFlags::empty());
+        let receive = |mtu, depth| {
+            let receive = Attributes::to(QpState::IB_QPS_RTR).address(address).path_mtu(mtu);
+            receive.dest_qp_num(1).rq_psn(0).max_dest_rd_atomic(depth).min_rnr_timer(12)
+        };
+        let send = |timeout, depth| {
+            let send = Attributes::to(QpState::IB_QPS_RTS).sq_psn(0).timeout(timeout);
+            send.retry_cnt(5).rnr_retry(6).max_rd_atomic(depth)
+        };
+        [0, 2, u8::MAX].into_iter().for_each(|port| refused(init(port)));
+        modify(init(1)).expect("modify");
+        // rxe takes any depth for the peer's, and kt0 any MTU and timeout.
+        match is_rxe {
+            true => refused(receive(Mtu(6), served)),
+            false => refused(receive(Mtu::IB_MTU_1024, served + 1)),
+        }
+        modify(receive(Mtu::IB_MTU_1024, served)).expect("modify");
+        refused(send(14, begun + 1));
+        if is_rxe {
+            refused(send(32, begun));
+        }
+        modify(send(14, begun)).expect("modify");
+        assert_eq!(qp.query().expect("query").qp_state, QpState::IB_QPS_RTS);
+    }
 }

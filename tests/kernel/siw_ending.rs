@@ -4,11 +4,11 @@ use std::iter;
 
 use rdmacm::cm::EventType;
 use rdmacm::verbs::{
-    AccessFlags, MemoryRegion, QpState, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
-    SendOperation, WcOpcode,
+    AccessFlags, MemoryRegion, QpState, QueuePair, QueuePairAttributes, QueuePairCaps,
+    QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Connection, promised};
+use crate::bed::{Connection, LONG, assert_invalid, promised};
 use crate::io::{Shape, receive_nothing};
 use crate::modify::bring;
 use crate::siw::{connected, flushed, tell};
@@ -197,4 +197,30 @@ fn completions_of_a_number_that_is_in_use_again_are_not_lost() {
     let all: Vec<_> = (0..4).map_while(|_| connection.client.io.polled()).collect();
     let all: Vec<_> = all.into_iter().map(|one| (one.qp_num(), flushed(one))).collect();
     assert_eq!(all, [(gone_number, 1), (gone_number, 2), (number, 3)]);
+}
+
+/// What the library completes itself takes no more room than the completion queue has, and more when that is polled.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn requests_that_nobody_polls_are_refused_when_there_are_too_many() {
+    let connection = connected(Shape { completions: 4, ..Shape::default() });
+    let io = &connection.client.io;
+    io.qp().modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
+    let capacity = u64::from(io.cq().capacity());
+    let post = |wr_id: u64| match wr_id % 2 {
+        0 => io.receive_into(wr_id, &[]),
+        _ => io.post_bare(wr_id, SendOperation::Send),
+    };
+    (0..capacity).for_each(|wr_id| post(wr_id).expect("there is room"));
+    for wr_id in [capacity, capacity + 1] {
+        let error = post(wr_id).expect_err("nobody has polled");
+        assert_invalid(&error, &["the completion queue holds all the flush errors that it can"]);
+        assert_eq!(error.errno(), libc::ENOMEM);
+    }
+    for wr_id in 0..3 * capacity {
+        let done = io.polled().expect("it is there");
+        assert_eq!((done.wr_id(), done.status()), (wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
+        post(wr_id + capacity).expect("there is room again");
+    }
+    io.qp().drain(LONG, |done| assert!(done.wr_id() >= 3 * capacity)).expect("drain");
 }

@@ -2,38 +2,72 @@
 //!
 //! # Safety
 //!
-//! A [`Mapping`] owns its range of addresses from `mmap` to `munmap`. It hands out a raw pointer
-//! and never a reference: a device or the kernel may write to the memory at any time.
+//! A [`Mapping`] owns its addresses from `mmap` to `munmap`, some together with a neighbour: both are
+//! unmapped when neither is left. It hands out a raw pointer and never a reference: a device or the kernel
+//! may write to the memory at any time.
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
+use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+/// The length of a page, or less.
+pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
+
 /// A range of memory, readable and writable, of its own until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    start: NonNull<u8>,
+    start: Start,
+    length: NonZeroUsize,
+    /// What is unmapped with it.
+    range: Arc<Range>,
+}
+
+/// The first byte of a range.
+#[derive(Debug, Clone, Copy)]
+struct Start(NonNull<u8>);
+
+// SAFETY: the range belongs to its owner and not to a thread; access to it goes by raw pointers,
+// whose users answer for it.
+unsafe impl Send for Start {}
+// SAFETY: as above: who shares it has nothing but an address.
+unsafe impl Sync for Start {}
+
+/// What one call unmaps: a mapping, or two neighbours.
+#[derive(Debug)]
+struct Range {
+    start: Start,
     length: NonZeroUsize,
 }
 
-// SAFETY: the range belongs to the mapping and not to a thread; access to it goes by raw pointers,
-// whose users answer for it.
-unsafe impl Send for Mapping {}
-// SAFETY: as above: a shared mapping gives nothing but its address and length.
-unsafe impl Sync for Mapping {}
-
 impl Mapping {
-    /// Maps a ring that the kernel shares at `offset` of `file`.
-    pub(crate) fn shared(file: impl AsFd, offset: u64, length: usize) -> Result<Self, Errno> {
+    /// Maps a ring that the kernel shares at `offset` of `file`. Right below `neighbour`, if there is
+    /// one and there is room: one call unmaps both then, when neither is left.
+    pub(crate) fn shared(
+        file: impl AsFd,
+        offset: u64,
+        length: usize,
+        neighbour: Option<&mut Self>,
+    ) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
-        let start = unsafe { mmap(None, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
-        Ok(Self { start: start.cast(), length })
+        // The kernel rounds it down to a page.
+        let wish = neighbour.as_ref().and_then(|neighbour| {
+            NonZeroUsize::new(neighbour.start().addr().get().saturating_sub(length.get()))
+        });
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing: without MAP_FIXED a
+        // wish is one only where nothing is mapped.
+        let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
+        let range = Range { start: Start(start.cast()), length };
+        Ok(match neighbour {
+            Some(neighbour) => Self { start: range.start, length, range: neighbour.share(range) },
+            None => Self::alone(range),
+        })
     }
 
     /// Maps zeroed memory of this process.
@@ -41,14 +75,29 @@ impl Mapping {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap_anonymous(None, length, READ_WRITE, MapFlags::MAP_PRIVATE)? };
-        Ok(Self { start: start.cast(), length })
+        Ok(Self::alone(Range { start: Start(start.cast()), length }))
+    }
+
+    fn alone(range: Range) -> Self {
+        Self { start: range.start, length: range.length, range: Arc::new(range) }
+    }
+
+    /// What unmaps `below`: the same as this, if it ends where this begins.
+    fn share(&mut self, below: Range) -> Arc<Range> {
+        if Arc::get_mut(&mut self.range).is_some_and(|range| range.join(&below)) {
+            // Its pages are the other's now.
+            mem::forget(below);
+            Arc::clone(&self.range)
+        } else {
+            Arc::new(below)
+        }
     }
 
     /// The first byte. Valid for reads and writes of [`len`](Self::len) bytes until the mapping is
     /// dropped.
     #[inline]
     pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
+        self.start.0
     }
 
     /// The length in bytes.
@@ -58,17 +107,137 @@ impl Mapping {
 
     /// Gives up the mapping without unmapping it: for memory that a device may still write to.
     pub(crate) fn leak(self) {
-        std::mem::forget(self);
+        mem::forget(self);
     }
+}
+
+impl Range {
+    /// Grows by `below`, if that ends where this begins; whether it did.
+    fn join(&mut self, below: &Self) -> bool {
+        let [begins, ends] = [below.start, self.start].map(|start| start.0.addr().get());
+        let adjoin = adjoin(begins, below.length.get(), ends);
+        if adjoin {
+            self.start = below.start;
+            self.length = self.length.saturating_add(ends - begins);
+        }
+        adjoin
+    }
+}
+
+/// Whether `length` bytes from `start` on end in the page before `next`, where they are mapped and both begin
+/// at pages.
+fn adjoin(start: usize, length: usize, next: usize) -> bool {
+    let behind = next.checked_sub(start).and_then(|distance| distance.checked_sub(length));
+    behind.is_some_and(|behind| behind < PAGE.get())
 }
 
 const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
-impl Drop for Mapping {
+impl Drop for Range {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this object, which is its only owner and goes away now;
-        // pointers into it are valid only while it lives, as `start` says.
-        let unmapped = unsafe { munmap(self.start.cast(), self.length.get()) };
-        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
+        // SAFETY: all pages of the range were mapped for the mappings that hold it, which are its only
+        // owners and are gone; pointers into them are valid only while they live, as `start` says.
+        let unmapped = unsafe { munmap(self.start.0.cast(), self.length.get()) };
+        debug_assert!(unmapped.is_ok(), "munmap of whole mappings cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::ffi::CStr;
+    use std::fs;
+    use std::os::fd::OwnedFd;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::unistd::ftruncate;
+
+    /// A file to map.
+    fn file(name: &CStr) -> OwnedFd {
+        let file = memfd_create(name, MFdFlags::MFD_CLOEXEC).expect("a file in memory");
+        ftruncate(&file, 1 << 20).expect("as long as it must be");
+        file
+    }
+
+    /// How many mappings of the file the process has.
+    fn mapped(name: &CStr) -> usize {
+        let name = format!("memfd:{} ", name.to_str().expect("text"));
+        let maps = fs::read_to_string("/proc/self/maps").expect("the process's mappings");
+        maps.lines().filter(|line| line.contains(&name)).count()
+    }
+
+    /// A mapping and its neighbour, of which the upper one is the first. The kernel may put that where nothing
+    /// has room below: such stay meanwhile, so that it looks elsewhere for the next.
+    fn neighbours(file: &OwnedFd) -> [Mapping; 2] {
+        let mut apart = Vec::new();
+        for _ in 0..100 {
+            let mut upper = Mapping::shared(file, 0, 100, None).expect("map the file");
+            let lower = Mapping::shared(file, 1 << 16, 5000, Some(&mut upper));
+            let lower = lower.expect("map the file");
+            if Arc::ptr_eq(&upper.range, &lower.range) {
+                return [upper, lower];
+            }
+            apart.push([upper, lower]);
+        }
+        panic!("there is room below one of {}", apart.len());
+    }
+
+    #[test]
+    fn neighbours_are_unmapped_together() {
+        for place in 0..2 {
+            let name = [c"upper-goes-first", c"lower-goes-first"][place];
+            let file = file(name);
+            let [upper, lower] = neighbours(&file);
+            assert!(lower.start() < upper.start());
+            assert_eq!((upper.len(), lower.len()), (100, 5000));
+            assert_eq!(mapped(name), 2);
+            let (goes, stays) = if place == 0 { (upper, lower) } else { (lower, upper) };
+            drop(goes);
+            assert_eq!(mapped(name), 2, "one of them is left");
+            drop(stays);
+            assert_eq!(mapped(name), 0);
+        }
+    }
+
+    #[test]
+    fn who_has_a_neighbour_gets_no_other() {
+        let name = c"no-third";
+        let file = file(name);
+        let [mut upper, lower] = neighbours(&file);
+        let third = Mapping::shared(&file, 1 << 17, 100, Some(&mut upper)).expect("map the file");
+        assert_eq!(mapped(name), 3);
+        drop((upper, lower));
+        assert_eq!(mapped(name), 1);
+        drop(third);
+        assert_eq!(mapped(name), 0);
+    }
+
+    #[test]
+    fn only_what_ends_in_the_page_before_adjoins() {
+        for (start, length, next, adjoins) in [
+            (0x1000, 1, 0x2000, true),
+            (0x1000, 0x1000, 0x2000, true),
+            (0x1000, 0x1001, 0x3000, true),
+            (0x1000, 0x1000, 0x3000, false),
+            (0x1000, 0x1001, 0x2000, false),
+            (0x2000, 1, 0x1000, false),
+            (0x1000, usize::MAX, 0x2000, false),
+        ] {
+            assert_eq!(
+                adjoin(start, length, next),
+                adjoins,
+                "{length:#x} from {start:#x}, {next:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_an_error() {
+        let file = file(c"nothing");
+        let map = |offset, length| Mapping::shared(&file, offset, length, None).expect_err("wrong");
+        assert_eq!(map(0, 0), Errno::EINVAL);
+        assert_eq!(map(u64::MAX, 1), Errno::EOVERFLOW);
+        assert_eq!(map(1, 1), Errno::EINVAL, "not at a page");
     }
 }

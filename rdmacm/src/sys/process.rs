@@ -10,21 +10,18 @@
 //! ever accessed as one atomic.
 #![expect(unsafe_code, reason = "maps and reads the page that a fork wipes")]
 
-use std::num::NonZeroUsize;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::command::Refused;
+use super::mapping::PAGE;
 use crate::error::WrongProcess;
 
 /// A process, as distinct from the ones that it forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u64);
-
-/// The length of a page, or less.
-const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 
 /// The number last given to a process. A child inherits it, and continues from it.
 static LAST: AtomicU64 = AtomicU64::new(0);

@@ -31,6 +31,7 @@ use super::kernel::{self, discard_cq, discard_qp, discard_srq};
 use super::request::{count, length};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{Completion, Context, ReceiveRequest, Sge};
 
@@ -40,7 +41,7 @@ pub(super) fn create_cq(
 ) -> Result<(ib_uverbs_create_cq_resp, CompletionRing)> {
     let (response, driver): (_, rxe_create_cq_resp) =
         context.driver_command("create", "a completion queue", request, ())?;
-    match Queue::map(context.file(), &driver.mi, 0) {
+    match Queue::map(context.file(), &driver.mi, 0, None) {
         Ok(queue) => Ok((response, CompletionRing { queue })),
         Err(errno) => Err(discard_cq(context, response.cq_handle, errno)),
     }
@@ -70,9 +71,11 @@ pub(super) fn create_qp(
     let (shares, qp_type) = (request.is_srq != 0, request.qp_type);
     let (mut response, driver): (_, rxe_create_qp_resp) = kernel::create_qp(context, request)?;
     let file = context.file();
-    let rings = SendRing::map(file, &driver.sq_mi, qp_type, &response).and_then(|send| {
-        let map = || ReceiveRing::map(file, &driver.rq_mi, response.max_recv_sge);
-        Ok((send, (!shares).then(map).transpose()?))
+    let rings = SendRing::map(file, &driver.sq_mi, qp_type, &response).and_then(|mut send| {
+        let beside = Some(send.mapping());
+        let map = || ReceiveRing::map(file, &driver.rq_mi, response.max_recv_sge, beside);
+        let receive = (!shares).then(map).transpose()?;
+        Ok((send, receive))
     });
     let (send, receive) = match rings {
         Ok(rings) => rings,
@@ -98,7 +101,7 @@ where
 {
     let (mut response, driver): (_, rxe_create_srq_resp) =
         context.driver_command("create", "a shared receive queue", request, ())?;
-    match ReceiveRing::map(context.file(), &driver.mi, response.max_sge) {
+    match ReceiveRing::map(context.file(), &driver.mi, response.max_sge, None) {
         Ok(ring) => {
             // Linux 6.1 answers what was asked for.
             response.max_wr = ring.queue.capacity();
@@ -148,7 +151,7 @@ pub(crate) struct CompletionRing {
 impl CompletionRing {
     /// Maps the ring that has taken the place of this one.
     pub(super) fn remap(&mut self, file: &UverbsFile, info: &mminfo) -> Result<(), Errno> {
-        self.queue = Queue::map(file, info, 0)?;
+        self.queue = Queue::map(file, info, 0, None)?;
         Ok(())
     }
 
@@ -166,14 +169,19 @@ pub(crate) struct ReceiveRing {
 }
 
 impl ReceiveRing {
-    /// Maps the ring that `info` tells of, for requests of up to `max_sge` pieces.
-    fn map(file: &UverbsFile, info: &mminfo, max_sge: u32) -> Result<Self, Errno> {
-        Ok(Self { queue: Queue::map(file, info, pieces(max_sge))?, max_sge })
+    /// Maps the ring that `info` tells of, for requests of up to `max_sge` pieces, beside `neighbour`.
+    fn map(
+        file: &UverbsFile,
+        info: &mminfo,
+        max_sge: u32,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
+        Ok(Self { queue: Queue::map(file, info, pieces(max_sge), neighbour)?, max_sge })
     }
 
     /// Maps the ring that has taken the place of this one.
     pub(super) fn remap(&mut self, file: &UverbsFile, info: &mminfo) -> Result<(), Errno> {
-        *self = Self::map(file, info, self.max_sge)?;
+        *self = Self::map(file, info, self.max_sge, None)?;
         Ok(())
     }
 

@@ -51,10 +51,15 @@ const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
 
 impl<E> Queue<E> {
     /// Maps the ring that `info`, from a response of the driver, tells of, and whose slots must have
-    /// at least `least` bytes behind an `E`. It can be mapped once.
-    pub(super) fn map(file: &UverbsFile, info: &mminfo, least: usize) -> Result<Self, Errno> {
+    /// at least `least` bytes behind an `E`; beside that of `neighbour`. It can be mapped once.
+    pub(super) fn map(
+        file: &UverbsFile,
+        info: &mminfo,
+        least: usize,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
         let length = usize::try_from(info.size).map_err(|_| Errno::EOVERFLOW)?;
-        let mapping = Mapping::shared(file, info.offset.get(), length)?;
+        let mapping = Mapping::shared(file, info.offset.get(), length, neighbour)?;
         Self::over(mapping, least).ok_or(Errno::EPROTO)
     }
 
@@ -77,6 +82,11 @@ impl<E> Queue<E> {
         queue.log2_element = log2_element;
         queue.behind = usize::try_from(element).ok()?.checked_sub(size_of::<E>())?;
         (queue.behind >= least).then_some(queue)
+    }
+
+    /// Where it is mapped.
+    pub(super) fn mapping(&mut self) -> &mut Mapping {
+        &mut self.mapping
     }
 
     /// How many elements the ring holds.

@@ -23,6 +23,7 @@ use super::queue::{Queue, Slot};
 use crate::provider::kernel::Doorbell;
 use crate::provider::request::{check_send, count, inline, length};
 use crate::provider::{PostError, Posted};
+use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{Context, Payload, QpState, QpType, SendOperation, SendRequest};
 
@@ -51,8 +52,13 @@ impl SendRing {
     ) -> Result<Self, Errno> {
         let (max_sge, max_inline) = (response.max_send_sge, response.max_inline_data);
         let payload = pieces(max_sge).max(max_inline.max(ATOMIC) as usize);
-        let queue = Queue::map(file, info, payload)?;
+        let queue = Queue::map(file, info, payload, None)?;
         Ok(Self { queue, qp_type, max_sge, max_inline, owes_doorbell: false })
+    }
+
+    /// Where it is mapped.
+    pub(super) fn mapping(&mut self) -> &mut Mapping {
+        self.queue.mapping()
     }
 
     /// How many requests it holds.

@@ -97,9 +97,11 @@ pub(super) fn create_qp(
     let (signal_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
     let (mut response, driver): (_, siw_uresp_create_qp) = kernel::create_qp(context, request)?;
     let file = context.file();
-    let rings = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe).and_then(|send| {
+    let send = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe, None);
+    let rings = send.and_then(|mut send| {
         // Without receives of its own there is no ring, and the key is another object's.
-        let map = || Ring::of_work(file, driver.rq_key.get(), driver.num_rqe);
+        let beside = send.mapping();
+        let map = || Ring::of_work(file, driver.rq_key.get(), driver.num_rqe, beside);
         let receive = (driver.num_rqe > 0 && !shares).then(map).transpose()?;
         Ok((send, receive))
     });
@@ -133,7 +135,7 @@ where
 {
     let (mut response, driver): (ib_uverbs_create_srq_resp, siw_uresp_create_srq) =
         context.driver_command("create", "a shared receive queue", request, ())?;
-    match Ring::of_work(context.file(), driver.srq_key.get(), driver.num_rqe) {
+    match Ring::of_work(context.file(), driver.srq_key.get(), driver.num_rqe, None) {
         Ok(ring) => {
             // The kernel answers what was asked for, and means this.
             response.max_wr = driver.num_rqe;

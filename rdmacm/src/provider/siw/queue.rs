@@ -98,11 +98,18 @@ impl Place {
 }
 
 impl<E> Ring<E> {
-    /// Maps the ring of `elements` that the driver has under `key`, with what stands behind them.
-    fn map(file: &UverbsFile, key: u64, elements: u32, behind: usize) -> Result<Self, Errno> {
+    /// Maps the ring of `elements` that the driver has under `key`, with what stands behind them, beside
+    /// `neighbour`.
+    fn map(
+        file: &UverbsFile,
+        key: u64,
+        elements: u32,
+        behind: usize,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
         let length = (elements as usize).checked_mul(size_of::<E>()).ok_or(Errno::EOVERFLOW)?;
         let length = length.checked_add(behind).ok_or(Errno::EOVERFLOW)?;
-        let mapping = Mapping::shared(file, key, length)?;
+        let mapping = Mapping::shared(file, key, length, neighbour)?;
         Self::over(mapping, elements).ok_or(Errno::EPROTO)
     }
 
@@ -115,6 +122,11 @@ impl<E> Ring<E> {
         }
         let place = Place { mapping, mask: elements - 1, size, count: AtomicU32::new(0) };
         Some(Self { place: Arc::new(place), elements: PhantomData })
+    }
+
+    /// Where it is mapped, while there are no [leftovers](Leftovers) yet.
+    pub(super) fn mapping(&mut self) -> Option<&mut Mapping> {
+        Arc::get_mut(&mut self.place).map(|place| &mut place.mapping)
     }
 
     /// How many elements there are.
@@ -184,9 +196,14 @@ impl<E> Free<'_, E> {
 }
 
 impl<E: Work> Ring<E> {
-    /// Maps a work queue.
-    pub(super) fn of_work(file: &UverbsFile, key: u64, elements: u32) -> Result<Self, Errno> {
-        Self::map(file, key, elements, 0)
+    /// Maps a work queue, beside `neighbour`.
+    pub(super) fn of_work(
+        file: &UverbsFile,
+        key: u64,
+        elements: u32,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
+        Self::map(file, key, elements, 0, neighbour)
     }
 
     /// The element to fill next. What it held before is there still.
@@ -293,7 +310,7 @@ impl Ring<siw_cqe> {
         key: u64,
         elements: u32,
     ) -> Result<Self, Errno> {
-        Self::map(file, key, elements, size_of::<siw_cq_ctrl>())
+        Self::map(file, key, elements, size_of::<siw_cq_ctrl>(), None)
     }
 
     /// Takes the next completion, if there is one.

@@ -1,15 +1,18 @@
 //! Software iWARP when a connection ends: what was under way arrives or comes back, once.
 
 use std::iter;
+use std::time::Duration;
 
-use rdmacm::cm::EventType;
+use rdmacm::cm::{ConnParam, EventType};
 use rdmacm::verbs::{
     AccessFlags, MemoryRegion, QpState, QueuePair, QueuePairAttributes, QueuePairCaps,
     QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Connection, LONG, assert_invalid, promised};
-use crate::io::{Shape, receive_nothing};
+use crate::bed::{
+    Connection, LONG, Side, assert_invalid, channel, listen, promised, request, resolve, siw,
+};
+use crate::io::{Io, Shape, receive_nothing};
 use crate::modify::bring;
 use crate::siw::{connected, flushed, tell};
 
@@ -170,6 +173,47 @@ fn a_message_that_nobody_receives_ends_the_connection() {
     assert_eq!(flushed(server.io.next()), 2);
     // It was sent.
     client.io.done(1);
+}
+
+/// Its own queue pair has nothing to do with it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_of_a_queue_pair_that_the_id_does_not_know_ends_too() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, siw(0));
+    let client = resolve(&ours, address);
+    let external = Io::with(&client, Shape::default(), QueuePair::new);
+    bring(external.qp(), QpState::IB_QPS_INIT);
+    let named = ConnParam { qp_num: external.qp().number(), ..ConnParam::default() };
+    client.connect(&named).expect("connect");
+    let server = Side::new(request(&theirs), Shape::default());
+    server.id.accept(&ConnParam::default()).expect("accept");
+    ours.expect_event(EventType::Established).expect("the client is connected");
+    theirs.expect_event(EventType::Established).expect("the server is connected");
+    let _later = Io::new(&client, Shape::default());
+    client.disconnect().expect("disconnect");
+    theirs.expect_event(EventType::Disconnected).expect("the server hears");
+    ours.expect_event(EventType::Disconnected).expect("the client hears");
+}
+
+/// Once by each side and once more: the kernel ends it with the first, and says that the others went well.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_is_ended_once() {
+    let connection = connected(Shape::default());
+    let Connection { client, server, client_channel, server_channel } = &connection;
+    client.id.disconnect().expect("disconnect");
+    client.id.disconnect().expect("before the event is read");
+    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    server.id.disconnect().expect("before the event is read");
+    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    for side in [client, server] {
+        side.id.disconnect().expect("where it is over");
+    }
+    for channel in [client_channel, server_channel] {
+        let more = channel.get_event_timeout(Duration::ZERO).expect("get an event");
+        assert!(more.is_none(), "{more:?}");
+    }
 }
 
 /// siw gives a new queue pair the lowest number that is free.

@@ -146,7 +146,10 @@ impl CmId {
             reserved: 0,
             ece: if qp.is_none() { self.inner.state().local_ece.into() } else { NO_ECE },
         };
-        let start = || self.inner.command(OPERATION, || self.inner.to_string(), request);
+        let start = || {
+            self.inner.state().named_qp = request.conn_param.qp_num;
+            self.inner.command(OPERATION, || self.inner.to_string(), request)
+        };
         self.inner.complete(EventType::Established, start)
     }
 
@@ -199,6 +202,7 @@ impl CmId {
             ece: if qp.is_none() { ece.into() } else { NO_ECE },
         };
         let say = || {
+            self.inner.state().named_qp = request.conn_param.qp_num;
             let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
             if accepted.is_err() {
                 self.inner.fail_qp();
@@ -257,7 +261,8 @@ impl CmId {
     /// Ends the connection.
     ///
     /// The queue pair goes to ERR, which completes what is posted with a flush error and on iWARP closes
-    /// the connection; then `RDMA_USER_CM_CMD_DISCONNECT`. `Disconnected` follows on both sides, `TimewaitExit` may
+    /// the connection; then `RDMA_USER_CM_CMD_DISCONNECT`, but for a connection that was closed so: the
+    /// command would find nothing to do. `Disconnected` follows on both sides, `TimewaitExit` may
     /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
     /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
     /// it has waited in vain for more than a minute (with status -ETIMEDOUT).
@@ -280,7 +285,11 @@ impl CmId {
         self.context()?;
         self.inner.complete(EventType::Disconnected, || {
             if let Some(qp) = self.qp() {
+                let closes = self.inner.is_closed_by(&qp);
                 self.inner.flush(&qp)?;
+                if closes {
+                    return Ok(());
+                }
             }
             let request = rdma_ucm_disconnect { id: self.inner.handle };
             self.inner.command("disconnect", || self.inner.to_string(), request)
@@ -430,6 +439,15 @@ impl Inner {
     /// Moves `qp` to ERR, unless it is there for good.
     fn flush(&self, qp: &QueuePair) -> Result<()> {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
+    }
+
+    /// Whether the connection stands, and ends when `qp` goes to ERR: then the driver itself tells the
+    /// kernel's connection manager, and DISCONNECT, which asks the driver to close what is closed already, adds
+    /// nothing to that.
+    fn is_closed_by(&self, qp: &QueuePair) -> bool {
+        let state = self.state();
+        let is_its_own = state.established && state.named_qp == qp.number();
+        is_its_own && qp.ends_with_connection() && !qp.has_ended()
     }
 
     /// Takes `qp` through `steps`.

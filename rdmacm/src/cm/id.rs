@@ -110,6 +110,8 @@ pub(super) struct State {
     pub(super) resolution: Resolution,
     /// The peer's address is one of InfiniBand.
     pub(super) peer_is_ib: bool,
+    /// The queue pair that the peer was last told of, by its number.
+    pub(super) named_qp: u32,
     /// The connection stands: when it is ended, an event says so.
     pub(super) established: bool,
     /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel

@@ -187,7 +187,8 @@ impl Provider {
         }
     }
 
-    /// Whether the kernel moves a queue pair to ERR by itself as its connection ends. It never leaves
+    /// Whether a queue pair and its connection end together: the kernel moves the one to ERR as the other
+    /// ends, and ends the connection as the program moves the queue pair there. It never leaves
     /// that state: the kernel ignores steps out of it, and says that they went well.
     pub(crate) fn ends_queue_pairs(self) -> bool {
         match self {

@@ -457,7 +457,8 @@ impl QueuePair {
         format!("queue pair {}", self.inner.number)
     }
 
-    /// Whether the kernel moves it to ERR by itself as its connection ends.
+    /// Whether it and its connection end together: the kernel moves it to ERR by itself as the connection
+    /// ends, and ends the connection as it goes there.
     pub(crate) fn ends_with_connection(&self) -> bool {
         self.context().provider().ends_queue_pairs()
     }

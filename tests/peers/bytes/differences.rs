@@ -9,6 +9,9 @@ const PROBE: &str =
 const LAZY: &str = "addresses, GIDs and paths are asked for when somebody wants to know them";
 const DEVICE: &str = "the device is asked for when the program needs it, and not with each event";
 
+const ENDED: &str = "the connection has ended with its queue pair, which both libraries move before: \
+                     the driver has closed it, and the kernel finds nothing to do";
+
 /// What rdma-core finds out about the kernel before it makes the first id.
 pub(crate) const TRIAL: &[Difference] = &[
     ("- CREATE_ID in=24 out=4 uid=own ps=319 qp_type=2", PROBE),
@@ -29,6 +32,15 @@ pub(crate) const RESOLVED: &[Difference] = &[
     ("- QUERY in=16 out=440 id=#0 option=1", LAZY),
     ("+ QUERY in=16 out=280 id=#0 option=0", DEVICE),
 ];
+
+/// The same on iWARP, where rdma-core asks for no GIDs and paths.
+pub(crate) const RESOLVED_ON_IWARP: &[Difference] = &[
+    ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
+    ("+ QUERY in=16 out=280 id=#0 option=0", DEVICE),
+];
+
+/// At the end of a connection that stands, on iWARP.
+pub(crate) const CLOSED: &[Difference] = &[("- DISCONNECT in=4 out=0 id=#0", ENDED)];
 
 /// The same where the id has migrated in between.
 pub(crate) const RESOLVED_ON_TWO_CHANNELS: &[Difference] = &[

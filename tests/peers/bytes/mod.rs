@@ -16,8 +16,8 @@ use std::time::Duration;
 use rdmacm_tests::{Process, promised_device, wait_until};
 
 use self::differences::{
-    BOUND, Difference, LISTENING, REQUESTED, REQUESTED_ON_ITS_CHANNEL, RESOLVED,
-    RESOLVED_ON_TWO_CHANNELS, TRIAL,
+    BOUND, CLOSED, Difference, LISTENING, REQUESTED, REQUESTED_ON_ITS_CHANNEL, RESOLVED,
+    RESOLVED_ON_IWARP, RESOLVED_ON_TWO_CHANNELS, TRIAL,
 };
 use crate::rping::listens;
 
@@ -37,13 +37,19 @@ fn c_scenario() -> &'static Path {
     })
 }
 
+/// A device, and its address.
+type Place = (&'static str, &'static str);
+
+const RXE: Place = ("rxe0", "10.0.0.1");
+const SIW: Place = ("siw0", "10.0.0.2");
+
 /// A program's commands in `role`. Its peer is rdma-core's program.
-fn commands(program: &Path, role: &str, peer: Option<&str>, port: &str) -> Vec<String> {
-    let start_peer = |role| Process::start(Command::new(c_scenario()).args([role, port]), LIMIT);
-    let trace = env::temp_dir().join(format!("trace-{}-{role}", process::id()));
+fn commands(program: &Path, role: &str, peer: Option<&str>, there: [&str; 2]) -> Vec<String> {
+    let start_peer = |role| Process::start(Command::new(c_scenario()).arg(role).args(there), LIMIT);
+    let trace = env::temp_dir().join(format!("trace-{}-{}", process::id(), there[1]));
     let mut strace = Command::new("strace");
     strace.args(["-f", "-xx", "-s", "1000", "-e", "trace=write", "-P", "/dev/infiniband/rdma_cm"]);
-    strace.arg("-o").arg(&trace).arg(program).args([role, port]);
+    strace.arg("-o").arg(&trace).arg(program).arg(role).args(there);
     let run = |strace: &mut Command| Process::start(strace, LIMIT);
 
     let ended = if role.contains("passive") || role == "rejecting" {
@@ -106,10 +112,17 @@ fn differ(first: &[String], second: &[String]) -> Vec<String> {
 }
 
 /// Both libraries in `role`, against rdma-core's in the other one.
-fn compare(role: &str, peer: Option<&str>, port: &str, allowed: &[&[Difference]]) {
-    promised_device("rxe0");
-    let c = commands(c_scenario(), role, peer, port);
-    let ours = commands(Path::new(env!("CARGO_BIN_EXE_scenario")), role, peer, port);
+fn compare(
+    role: &str,
+    peer: Option<&str>,
+    (device, address): Place,
+    port: &str,
+    allowed: &[&[Difference]],
+) {
+    promised_device(device);
+    let there = [address, port];
+    let c = commands(c_scenario(), role, peer, there);
+    let ours = commands(Path::new(env!("CARGO_BIN_EXE_scenario")), role, peer, there);
     let found = differ(&c, &ours);
     let allowed: Vec<&str> = allowed.iter().copied().flatten().map(|(line, _)| *line).collect();
     assert!(
@@ -132,25 +145,27 @@ fn what_differs_is_found() {
 }
 
 macro_rules! scenarios {
-    ($($name:ident: $role:literal, $peer:expr, $port:literal, $allowed:expr;)*) => {$(
+    ($($name:ident: $role:literal, $peer:expr, $place:expr, $port:literal, $allowed:expr;)*) => {$(
         #[test]
         #[ignore = "needs the test bed: cargo xtask test"]
         fn $name() {
-            compare($role, $peer, $port, $allowed);
+            compare($role, $peer, $place, $port, $allowed);
         }
     )*};
 }
 
 scenarios! {
-    active: "active", Some("passive"), "7301", &[TRIAL, RESOLVED];
-    passive: "passive", Some("active"), "7302", &[TRIAL, LISTENING, REQUESTED];
-    rejected: "rejected", Some("rejecting"), "7303", &[TRIAL, RESOLVED];
-    rejecting: "rejecting", Some("rejected"), "7304", &[TRIAL, LISTENING, REQUESTED];
-    datagram_active: "datagram-active", Some("datagram-passive"), "7306", &[TRIAL, RESOLVED];
-    datagram_passive: "datagram-passive", Some("datagram-active"), "7307", &[TRIAL, LISTENING, REQUESTED];
-    multicast: "multicast", None, "7308", &[TRIAL, BOUND];
-    migrate: "migrate", Some("passive"), "7309", &[TRIAL, RESOLVED_ON_TWO_CHANNELS];
-    synchronous_active: "synchronous-active", Some("synchronous-passive"), "7310", &[TRIAL, RESOLVED];
-    synchronous_passive: "synchronous-passive", Some("synchronous-active"), "7311", &[TRIAL, LISTENING, REQUESTED_ON_ITS_CHANNEL];
-    external: "external", Some("passive"), "7305", &[TRIAL, RESOLVED];
+    active: "active", Some("passive"), RXE, "7301", &[TRIAL, RESOLVED];
+    passive: "passive", Some("active"), RXE, "7302", &[TRIAL, LISTENING, REQUESTED];
+    rejected: "rejected", Some("rejecting"), RXE, "7303", &[TRIAL, RESOLVED];
+    rejecting: "rejecting", Some("rejected"), RXE, "7304", &[TRIAL, LISTENING, REQUESTED];
+    datagram_active: "datagram-active", Some("datagram-passive"), RXE, "7306", &[TRIAL, RESOLVED];
+    datagram_passive: "datagram-passive", Some("datagram-active"), RXE, "7307", &[TRIAL, LISTENING, REQUESTED];
+    multicast: "multicast", None, RXE, "7308", &[TRIAL, BOUND];
+    migrate: "migrate", Some("passive"), RXE, "7309", &[TRIAL, RESOLVED_ON_TWO_CHANNELS];
+    synchronous_active: "synchronous-active", Some("synchronous-passive"), RXE, "7310", &[TRIAL, RESOLVED];
+    synchronous_passive: "synchronous-passive", Some("synchronous-active"), RXE, "7311", &[TRIAL, LISTENING, REQUESTED_ON_ITS_CHANNEL];
+    siw_active: "active", Some("passive"), SIW, "7312", &[TRIAL, RESOLVED_ON_IWARP, CLOSED];
+    siw_passive: "passive", Some("active"), SIW, "7313", &[TRIAL, LISTENING, REQUESTED];
+    external: "external", Some("passive"), RXE, "7305", &[TRIAL, RESOLVED];
 }

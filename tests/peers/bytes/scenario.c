@@ -1,5 +1,5 @@
 /*
- * What a program does with the connection manager, step by step: `scenario ROLE PORT`. Its twin is
+ * What a program does with the connection manager, step by step: `scenario ROLE ADDRESS PORT`. Its twin is
  * scenario.rs, which makes the same calls with this project's library.
  */
 #include <netinet/in.h>
@@ -10,9 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ADDRESS "10.0.0.1"
 #define GROUP "239.7.7.7"
 #define TIMEOUT_MS 2000
+
+/* Where the passive side is. */
+static const char *server;
 
 static void check(int failed, const char *what)
 {
@@ -89,14 +91,14 @@ static struct rdma_conn_param param(void)
 
 static void bind_to(struct rdma_cm_id *id, const char *port)
 {
-	struct sockaddr_in here = address(ADDRESS, port);
+	struct sockaddr_in here = address(server, port);
 
 	check(rdma_bind_addr(id, (struct sockaddr *)&here), "rdma_bind_addr");
 }
 
 static void resolve(struct rdma_cm_id *id, const char *port)
 {
-	struct sockaddr_in there = address(ADDRESS, port);
+	struct sockaddr_in there = address(server, port);
 
 	check(rdma_resolve_addr(id, NULL, (struct sockaddr *)&there, TIMEOUT_MS), "rdma_resolve_addr");
 	if (!id->channel)
@@ -256,7 +258,7 @@ static void migrate(const char *port)
 static void synchronous_active(const char *port)
 {
 	struct rdma_cm_id *id = create(NULL, RDMA_PS_TCP);
-	struct sockaddr_in there = address(ADDRESS, port);
+	struct sockaddr_in there = address(server, port);
 	struct rdma_conn_param wanted = param();
 
 	check(rdma_resolve_addr(id, NULL, (struct sockaddr *)&there, TIMEOUT_MS), "rdma_resolve_addr");
@@ -345,12 +347,13 @@ int main(int count, char **arguments)
 		{ "external", external },
 	};
 
-	for (size_t i = 0; count == 3 && i < sizeof(roles) / sizeof(*roles); i++) {
+	for (size_t i = 0; count == 4 && i < sizeof(roles) / sizeof(*roles); i++) {
 		if (!strcmp(arguments[1], roles[i].name)) {
-			roles[i].play(arguments[2]);
+			server = arguments[2];
+			roles[i].play(arguments[3]);
 			return 0;
 		}
 	}
-	fprintf(stderr, "usage: scenario ROLE PORT\n");
+	fprintf(stderr, "usage: scenario ROLE ADDRESS PORT\n");
 	return 2;
 }

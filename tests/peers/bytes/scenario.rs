@@ -1,4 +1,4 @@
-//! What a program does with the connection manager, step by step: `scenario ROLE PORT`. Its twin is
+//! What a program does with the connection manager, step by step: `scenario ROLE ADDRESS PORT`. Its twin is
 //! `scenario.c`, which makes the same calls with rdma-core's library.
 
 use std::env;
@@ -11,7 +11,6 @@ use rdmacm::verbs::{
     CompletionQueue, ProtectionDomain, QpState, QueuePair, QueuePairCaps, QueuePairInit,
 };
 
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 7, 7, 7);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -27,9 +26,10 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result {
     let mut arguments = env::args().skip(1);
-    let usage = "usage: scenario ROLE PORT";
+    let usage = "usage: scenario ROLE ADDRESS PORT";
     let role = arguments.next().ok_or(usage)?;
-    let address = SocketAddr::from((ADDRESS, arguments.next().ok_or(usage)?.parse()?));
+    let ip: Ipv4Addr = arguments.next().ok_or(usage)?.parse()?;
+    let address = SocketAddr::from((ip, arguments.next().ok_or(usage)?.parse()?));
     match role.as_str() {
         "active" => active(address),
         "passive" => passive(address),

@@ -112,8 +112,8 @@ impl Bench<'_> {
         Ok(Row::exact(name, "", each(ours?), each(c?)).at_most(1.0))
     }
 
-    /// The library's system calls that one connection more takes: commands, and the mappings of its
-    /// queue pair, each of which is also taken away.
+    /// The library's system calls that one connection more takes: commands, and those that map its
+    /// queue pair and take that away.
     fn calls(&self, directory: &Path) -> Result<Row, Box<dyn Error>> {
         let name = format!("library's system calls per connection of {}", self.counted);
         progress(&name);
@@ -125,7 +125,8 @@ impl Bench<'_> {
                     trace::count(&program)
                 })
             });
-            let calls = |counts: Counts| f64::from(counts.commands + 2 * counts.mappings);
+            let calls =
+                |counts: Counts| f64::from(counts.commands + counts.mappings + counts.unmappings);
             Ok((calls(many?) - calls(few?)) / f64::from(self.counted))
         };
         let ours =

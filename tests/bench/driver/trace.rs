@@ -20,8 +20,9 @@ pub(crate) struct Counts {
     pub(crate) after_open: u32,
     /// Writes and ioctls on rdma_cm and uverbs.
     pub(crate) commands: u32,
-    /// Mappings of uverbs.
+    /// Mappings of uverbs, and calls that take such away.
     pub(crate) mappings: u32,
+    pub(crate) unmappings: u32,
     /// Looks at the time, which take a system call only where the kernel's clock does not tell it without.
     pub(crate) time: u32,
 }
@@ -42,6 +43,7 @@ impl Add for Counts {
             after_open: self.after_open + other.after_open,
             commands: self.commands + other.commands,
             mappings: self.mappings + other.mappings,
+            unmappings: self.unmappings + other.unmappings,
             time: self.time + other.time,
         }
     }
@@ -109,8 +111,11 @@ fn take(file: &Path) -> Result<Counts, Box<dyn Error>> {
 fn read(trace: &str) -> Counts {
     let mut counts = Counts::default();
     let mut opened = false;
+    let mut mapped = Mapped::default();
     for line in trace.lines() {
         let call = line.trim_start_matches(|character: char| character.is_ascii_digit());
+        let thread = line.strip_suffix(call).unwrap_or_default();
+        mapped.resumed(thread, call);
         let Some((name, arguments)) = call.trim_start().split_once('(') else { continue };
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         {
@@ -124,10 +129,63 @@ fn read(trace: &str) -> Counts {
             file.strip_prefix("/dev/infiniband/").is_some_and(|file| file.starts_with(device))
         });
         counts.commands += u32::from(to_device && matches!(name, "write" | "ioctl"));
-        counts.mappings += u32::from(to_device && name == "mmap");
+        if to_device && name == "mmap" {
+            counts.mappings += 1;
+            mapped.map(thread, arguments);
+        }
+        counts.unmappings += u32::from(name == "munmap" && mapped.unmap(arguments));
         counts.time += u32::from(matches!(name, "clock_gettime" | "gettimeofday"));
     }
     counts
+}
+
+/// The mappings of uverbs.
+#[derive(Default)]
+struct Mapped<'a> {
+    addresses: Vec<u64>,
+    /// The threads whose call to make one is under way.
+    waiting: Vec<&'a str>,
+}
+
+impl<'a> Mapped<'a> {
+    /// A thread makes one, by a call with these `arguments`.
+    fn map(&mut self, thread: &'a str, arguments: &str) {
+        match result(arguments) {
+            Some(address) => self.addresses.push(address),
+            None => self.waiting.push(thread),
+        }
+    }
+
+    /// The end of a `call` that was interrupted by another thread's.
+    fn resumed(&mut self, thread: &str, call: &str) {
+        let is_mmap = call.trim_start().starts_with("<... mmap resumed>");
+        let place = self.waiting.iter().position(|waiting| is_mmap && *waiting == thread);
+        if let Some(place) = place {
+            self.waiting.remove(place);
+            self.addresses.extend(result(call));
+        }
+    }
+
+    /// Whether a call with these `arguments` takes some away.
+    fn unmap(&mut self, arguments: &str) -> bool {
+        let mut words = arguments.split([',', ')', ' ']).filter(|word| !word.is_empty());
+        let (start, length) = (words.next().and_then(address), words.next());
+        let (Some(start), Some(Ok(length))) = (start, length.map(str::parse::<u64>)) else {
+            return false;
+        };
+        let before = self.addresses.len();
+        self.addresses.retain(|address| !(start..start + length).contains(address));
+        self.addresses.len() < before
+    }
+}
+
+/// The address that a call came back with.
+fn result(call: &str) -> Option<u64> {
+    call.rsplit_once(" = ").and_then(|(_, result)| address(result))
+}
+
+fn address(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 #[cfg(test)]
@@ -140,7 +198,17 @@ mod tests {
 105   ioctl(4</dev/infiniband/uverbs0>, RDMA_VERBS_IOCTL, 0x7ffd8b0) = -1 ENOSPC (No space left)
 104   <... write resumed>)              = 24
 104   write(1<pipe:[7]>, "</dev/infiniband/rdma_cm>", 25) = 25
-104   mmap(NULL, 4096, PROT_READ, MAP_SHARED, 4</dev/infiniband/uverbs0>, 0x1000) = 0x7f9
+104   mmap(NULL, 4096, PROT_READ, MAP_SHARED, 4</dev/infiniband/uverbs0>, 0x1000) = 0x7f9000
+104   mmap(0x7f8000, 64, PROT_READ, MAP_SHARED, 4</dev/infiniband/uverbs0>, 0x2000 <unfinished ...>
+105   mmap(NULL, 4096, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0 <unfinished ...>
+105   <... mmap resumed>)               = 0x600000
+104   <... mmap resumed>)               = 0x7f8000
+104   munmap(0x600000, 4096)            = 0
+104   munmap(0x7f8000, 4160 <unfinished ...>
+105   mmap(NULL, 4096, PROT_READ, MAP_SHARED, 4</dev/infiniband/uverbs0>, 0x3000) = 0x7f8000
+104   <... munmap resumed>)             = 0
+105   munmap(0x7f8000, 4096)            = 0
+105   munmap(0x7f8000, 4096)            = 0
 104   openat(AT_FDCWD</tmp>, "/dev/infiniband/rdma_cm", O_RDWR|O_CLOEXEC) = 5</dev/infiniband/rdma_cm>
 104   gettimeofday({tv_sec=1795286400, tv_usec=7}, NULL) = 0
 105   --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED (1)} ---
@@ -150,10 +218,11 @@ mod tests {
 
     #[test]
     fn calls_are_counted_once_and_signals_never() {
-        let counts = Counts { all: 9, after_open: 7, commands: 2, mappings: 1, time: 1 };
+        let counts =
+            Counts { all: 16, after_open: 14, commands: 2, mappings: 3, unmappings: 2, time: 1 };
         assert_eq!(read(TRACE), counts);
-        assert_eq!(counts.but_time(), 8);
-        assert_eq!((counts + counts).all, 18);
+        assert_eq!(counts.but_time(), 15);
+        assert_eq!((counts + counts).all, 32);
     }
 
     #[test]

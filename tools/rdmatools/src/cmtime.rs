@@ -6,7 +6,7 @@
 //! of a client complete on the two queues that the first one has brought.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -66,7 +66,13 @@ const DESTROY: usize = 7;
 
 pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     match &options.server {
-        Some(server) => connect(server, options, out),
+        Some(server) if io::stdout().is_terminal() => connect(server, options, out),
+        Some(server) => {
+            // A program that reads what is printed would be woken, and run, while a step is timed.
+            let mut later = BufWriter::new(out);
+            connect(server, options, &mut later)?;
+            Ok(later.flush()?)
+        }
         None => serve(options, out),
     }
 }

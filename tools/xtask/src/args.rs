@@ -31,9 +31,9 @@ usage: cargo xtask COMMAND
       virtual machines with every kernel or the one named. SECONDS limit one test program in one virtual
       machine. The last line is `N passed, N failed`.
 
-  bench connect|data [--kernel 6.1|6.12|latest]
+  bench connect|data [--kernel 6.1|6.12|latest] [--device rxe|siw]
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with 6.12, or with
-      the kernel named, on each device. `connect` compares what a connection costs: system calls, time and memory;
+      the kernel named, on each device, or the one named. `connect` compares what a connection costs: system calls, time and memory;
       `data` what messages cost: latency, bandwidth and rate beside perftest's, for sizes from 2 to 65536, and system
       calls. Goals that are not reached are named; they do not change the exit status.
 
@@ -50,7 +50,7 @@ pub(crate) enum Task {
     Demo,
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
-    Bench(Subject, Vec<Kernel>),
+    Bench(Subject, Vec<Kernel>, Vec<Device>),
     Ci(Selection),
 }
 
@@ -83,9 +83,7 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     while let Some(option) = arguments.next() {
         match option.to_str() {
             Some("--kernel") => guest.kernel = kernel(&mut arguments)?,
-            Some("--device") => devices.push(value(&mut arguments, "--device", |text| {
-                Device::from_link_type(text).filter(|device| !devices.contains(device))
-            })?),
+            Some("--device") => devices.push(device(&mut arguments, &devices)?),
             Some("--timeout") => guest.limit = seconds(&mut arguments)?,
             Some("--memory") => {
                 guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
@@ -143,17 +141,27 @@ fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     let subject =
         subject.ok_or_else(|| Error::new(format!("bench does not know {name:?}; {HELP}")))?;
     let mut kernels = Kernel::RELEASED.to_vec();
+    let mut devices = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--kernel") => kernels = vec![kernel(&mut arguments)?],
+            Some("--device") => devices.push(device(&mut arguments, &devices)?),
             _ => return Err(Error::new(format!("bench does not take {argument:?}; {HELP}"))),
         }
     }
-    Ok(Task::Bench(subject, kernels))
+    let devices = if devices.is_empty() { Device::ALL.to_vec() } else { devices };
+    Ok(Task::Bench(subject, kernels, devices))
 }
 
 fn seconds(arguments: &mut impl Iterator<Item = OsString>) -> Result<Duration> {
     value(arguments, "--timeout", |text| text.parse().ok().map(Duration::from_secs))
+}
+
+/// A device that is none of the ones that were named before.
+fn device(arguments: &mut impl Iterator<Item = OsString>, before: &[Device]) -> Result<Device> {
+    value(arguments, "--device", |text| {
+        Device::from_link_type(text).filter(|device| !before.contains(device))
+    })
 }
 
 fn kernel(arguments: &mut impl Iterator<Item = OsString>) -> Result<Kernel> {
@@ -216,13 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn bench_takes_its_subject_and_a_kernel() {
+    fn bench_takes_its_subject_a_kernel_and_a_device() {
         let bench = |line| match parsed(line) {
-            Ok(Task::Bench(subject, kernels)) => (subject, kernels),
+            Ok(Task::Bench(subject, kernels, devices)) => (subject, kernels, devices),
             other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(bench("bench connect"), (Subject::Connect, Kernel::RELEASED.to_vec()));
-        assert_eq!(bench("bench data --kernel 6.1"), (Subject::Data, vec![Kernel::V6_1]));
+        let all = Device::ALL.to_vec();
+        assert_eq!(bench("bench connect"), (Subject::Connect, Kernel::RELEASED.to_vec(), all));
+        assert_eq!(
+            bench("bench data --kernel 6.1 --device siw"),
+            (Subject::Data, vec![Kernel::V6_1], vec![Device::Siw])
+        );
     }
 
     #[test]

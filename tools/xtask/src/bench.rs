@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use guest::error::Result;
+use guest::error::{Error, Result};
 use guest::plan::Device;
 
 use crate::host::{self, progress};
@@ -69,9 +69,13 @@ impl Subject {
     }
 }
 
-/// Measures in a guest of each kernel, on each device. Success says that everything was measured,
+/// Measures in a guest of each kernel, on each of the devices that it has. Success says that everything was measured,
 /// whatever the numbers are.
-pub(crate) fn run(subject: Subject, kernels: &[Kernel]) -> Result<ExitCode> {
+pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> Result<ExitCode> {
+    let on = |kernel: &Kernel| kernel.devices().iter().filter(|device| devices.contains(device));
+    if !kernels.iter().any(|kernel| on(kernel).next().is_some()) {
+        return Err(Error::new("bench: the kernel has no driver for the device"));
+    }
     let mut wanted = subject.packages().to_vec();
     wanted.extend(Guest::packages());
     wanted.sort_unstable();
@@ -97,7 +101,7 @@ pub(crate) fn run(subject: Subject, kernels: &[Kernel]) -> Result<ExitCode> {
         directories.push(host::build_static(PACKAGE, "release")?);
     }
     for kernel in kernels {
-        for device in kernel.devices() {
+        for device in on(kernel) {
             let address = match device {
                 Device::Rxe => "10.0.0.1",
                 Device::Siw => "10.0.0.2",

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
-        Task::Bench(subject, kernels) => bench::run(subject, &kernels),
+        Task::Bench(subject, kernels, devices) => bench::run(subject, &kernels, &devices),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     });
     result.unwrap_or_else(|error| {

@@ -30,6 +30,14 @@
 //! An [`Error`] says the operation, what it was applied to, and the errno as the kernel gave it; an
 //! [`ErrorKind`] is what a program would branch on.
 //!
+//! # Parameters
+//!
+//! What takes many parameters takes a struct of them, which has a default. A struct expression names
+//! those that are to be otherwise and ends with `..Default::default()`; the compiler refuses one that
+//! does not (for the lack of a field `non_exhaustive`), so that fields can be added. A work request, and
+//! what has the format of a wire or of the kernel, as an address or a path, is complete: all of its
+//! fields are named.
+//!
 //! # Kernels
 //!
 //! The commands are those of Linux 3.11 and later; what came later still says so, and is
@@ -56,6 +64,7 @@ pub mod cm;
 pub mod device;
 mod error;
 mod lock;
+mod non_exhaustive;
 mod provider;
 mod registry;
 mod sys;

@@ -37,9 +37,8 @@ fn run(server: &str, port: &str) -> Result<(), Box<dyn Error>> {
     let caps = QueuePairCaps {
         max_send_wr: 1,
         max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
         max_inline_data: 16,
+        ..QueuePairCaps::default()
     };
     let endpoint = EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() };
     let info = found.first().ok_or("the server has no address")?;

@@ -81,13 +81,7 @@ impl Node {
         let pd = ProtectionDomain::new(&context)?;
         let [send_cq, recv_cq] =
             [CompletionQueue::new(&context, 1, None)?, CompletionQueue::new(&context, 1, None)?];
-        let caps = QueuePairCaps {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
+        let caps = QueuePairCaps { max_send_wr: 1, max_recv_wr: 1, ..QueuePairCaps::default() };
         let init = QueuePairInit {
             recv_cq: &recv_cq,
             caps,

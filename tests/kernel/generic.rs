@@ -245,7 +245,7 @@ fn a_shared_receive_queue_is_posted_to_by_command() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
-    let attributes = SharedReceiveQueueAttributes { max_wr: 10, max_sge: 1, limit: 2 };
+    let attributes = SharedReceiveQueueAttributes { max_wr: 10, limit: 2, ..Default::default() };
     let shared = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
     assert_eq!(shared.attributes().max_wr, 16, "rounded up");
     let to = Node::with(&pd, QpType::IB_UVERBS_QPT_RC, 16, Some(&shared));

@@ -180,7 +180,7 @@ fn a_child_of_a_process_that_is_busy_does_not_wait_for_it() {
 fn a_child_does_not_wait_for_who_makes_an_ids_shared_queue() {
     let connection = Connection::new(Shape::default());
     let id = &connection.client.id;
-    let attributes = SharedReceiveQueueAttributes { max_wr: 1, max_sge: 1, limit: 0 };
+    let attributes = SharedReceiveQueueAttributes { max_wr: 1, ..Default::default() };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let _ending = Ending(&stop);

@@ -128,7 +128,8 @@ fn a_region_of_kt0_takes_other_memory() {
     let mut memory = vec![0_u8; 10_000];
     let start = NonNull::from(&mut memory[7..]).cast::<u8>();
     let (pd_now, access) = (Some(&other), Some(LOCAL | WRITE));
-    let all = Reregistration { pd: pd_now, access, memory: Some((start, 9000)) };
+    let memory_now = Some((start, 9000));
+    let all = Reregistration { pd: pd_now, access, memory: memory_now, ..Default::default() };
     change(&mut region, all).expect("re-register");
     assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
     assert_eq!(region.addr(), start.as_ptr().expose_provenance() as u64);

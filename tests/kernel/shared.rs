@@ -33,7 +33,7 @@ impl Shared {
     pub(crate) fn new(id: &CmId, max_wr: u32) -> Self {
         let context = id.context().expect("the id has a device");
         let pd = ProtectionDomain::new(&context).expect("protection domain");
-        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, limit: 0 };
+        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
         let queue = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
         let channel = CompletionChannel::new(&context).expect("completion channel");
         let cq = CompletionQueue::new(&context, 64, Some(&channel)).expect("completion queue");

@@ -245,7 +245,7 @@ fn sizes_that_no_queue_has(address: SocketAddr) {
     }
     assert_invalid(&refused(SharedReceiveQueueAttributes { limit: 17, ..default }), &["17", "16"]);
     // Later too; what was set stays.
-    let attributes = SharedReceiveQueueAttributes { max_wr: 16, max_sge: 1, limit: 3 };
+    let attributes = SharedReceiveQueueAttributes { limit: 3, ..default };
     let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
     let holds = srq.attributes().max_wr;
     let error = srq.set_limit(holds + 1).expect_err("above the size");
@@ -310,7 +310,7 @@ fn a_size_that_cannot_be(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
     id.bind(address).expect("bind");
-    let attributes = SharedReceiveQueueAttributes { max_wr: 16, max_sge: 1, limit: 5 };
+    let attributes = SharedReceiveQueueAttributes { limit: 5, ..Default::default() };
     let srq = id.create_srq(None, attributes).expect("shared receive queue");
     let error = srq.resize(4).expect_err("refused");
     match error.kind() {

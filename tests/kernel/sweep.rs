@@ -471,6 +471,7 @@ fn shape(device_name: &str) -> Shape {
         max_send_sge: most,
         max_recv_sge: most,
         max_inline_data: 64,
+        ..QueuePairCaps::default()
     };
     let mut access = Shape::default().access;
     if device_name == "rxe0" {

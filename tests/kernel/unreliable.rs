@@ -151,6 +151,7 @@ fn queues_hold_what_they_say() {
             max_send_sge: 3,
             max_recv_sge: 3,
             max_inline_data: 50,
+            ..QueuePairCaps::default()
         };
         let io = io(QpType::IB_UVERBS_QPT_RC, Shape { caps, ..Shape::default() });
         let held = io.qp().caps();

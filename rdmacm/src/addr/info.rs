@@ -9,6 +9,7 @@ use verbs_abi::ib_path_rec_data;
 use super::{Address, Family, IbAddress, decode};
 use crate::cm::{PortSpace, find_service};
 use crate::error::{Error, ErrorKind, Result};
+use crate::non_exhaustive::NonExhaustive;
 use crate::sys::resolver::{self, Failure, Found, Wanted};
 use crate::verbs::QpType;
 
@@ -44,6 +45,8 @@ bitflags! {
 }
 
 /// What [`getaddrinfo`] is to find. `struct rdma_addrinfo`, as hints.
+///
+/// Made from its default: see [Parameters](crate#parameters).
 #[derive(Debug, Clone, Default)]
 pub struct Hints {
     /// How to go about it.
@@ -59,6 +62,8 @@ pub struct Hints {
     pub src_addr: Option<Address>,
     /// The peer's address, where no name is given.
     pub dst_addr: Option<Address>,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 /// Where and how to reach a peer, or to listen: a result of [`getaddrinfo`].

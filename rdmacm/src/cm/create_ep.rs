@@ -7,6 +7,7 @@ use crate::addr::{AddrInfo, AddrInfoFlags};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::non_exhaustive::NonExhaustive;
 use crate::verbs::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QpCreateFlags, QueuePair, QueuePairCaps,
     QueuePairInit, SharedReceiveQueue,
@@ -16,6 +17,8 @@ use crate::verbs::{
 const RESOLUTION: Duration = Duration::from_secs(2);
 
 /// The queue pair of an endpoint: what is left out is made.
+///
+/// Made from its default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Debug, Clone, Default)]
 pub struct EndpointQueuePair {
@@ -35,6 +38,8 @@ pub struct EndpointQueuePair {
     pub signal_all: bool,
     /// As [`QueuePairInit::create_flags`].
     pub create_flags: QpCreateFlags,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 impl CmId {
@@ -107,6 +112,7 @@ impl CmId {
             caps: qp.caps,
             signal_all: qp.signal_all,
             create_flags: qp.create_flags,
+            non_exhaustive: NonExhaustive::default(),
         };
         self.create_qp(&pd, &init)
     }

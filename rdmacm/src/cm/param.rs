@@ -2,12 +2,16 @@
 
 use verbs_abi::ib_uverbs_ah_attr;
 
+use crate::non_exhaustive::NonExhaustive;
+
 /// Parameters of a connection, as proposed with [`CmId::connect`](super::CmId::connect), answered
 /// with [`CmId::accept`](super::CmId::accept) and reported by events. `struct rdma_conn_param` of
 /// the C library.
 ///
 /// In an event the depths are from the local point of view already: what the peer offers to
 /// initiate is what the local side may have to respond to.
+///
+/// Made from its default: see [Parameters](crate#parameters).
 #[doc(alias = "rdma_conn_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnParam {
@@ -33,6 +37,8 @@ pub struct ConnParam {
     /// Number of the queue pair, 24 bits. Ignored where the id has a queue pair of its own; in an
     /// event the peer's.
     pub qp_num: u32,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 impl ConnParam {
@@ -55,6 +61,7 @@ impl Default for ConnParam {
             rnr_retry_count: 7,
             srq: false,
             qp_num: 0,
+            non_exhaustive: NonExhaustive::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::external::Ece;
 use super::param::{ConnParam, DatagramParam};
 use crate::error::{Error, Result};
+use crate::non_exhaustive::NonExhaustive;
 
 /// Fills [`EventType`], its names and its conversions from one list.
 macro_rules! event_types {
@@ -237,6 +238,7 @@ impl RawEvent {
             rnr_retry_count: param.rnr_retry_count,
             srq: param.srq != 0,
             qp_num: param.qp_num,
+            non_exhaustive: NonExhaustive::default(),
         }
     }
 

@@ -23,6 +23,7 @@ use super::registration::Registration;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
+use crate::non_exhaustive::NonExhaustive;
 use crate::sys::mapping::Mapping;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
@@ -468,6 +469,8 @@ fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
 }
 
 /// What [`MemoryRegion::reregister`] is to change.
+///
+/// Made from its default: see [Parameters](crate#parameters).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reregistration<'a> {
     /// The protection domain.
@@ -476,6 +479,8 @@ pub struct Reregistration<'a> {
     pub access: Option<AccessFlags>,
     /// The memory: memory of the program's takes the place of what is there, under its own addresses.
     pub memory: Option<(NonNull<u8>, usize)>,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 /// The bytes of a word.

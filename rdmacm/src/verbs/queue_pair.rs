@@ -24,6 +24,7 @@ use super::{AccessFlags, QpCreateFlags, QpState, QpType};
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
+use crate::non_exhaustive::NonExhaustive;
 use crate::provider::{Doorbell, Leftovers, ReceiveRing, SendRing};
 use crate::registry::Token;
 use crate::sys::command::Refused;
@@ -34,6 +35,8 @@ const MODIFY: &str = "modify";
 type Changing<'a> = MutexGuard<'a, ()>;
 
 /// What a queue pair holds.
+///
+/// Made from its default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePairCaps {
@@ -47,6 +50,8 @@ pub struct QueuePairCaps {
     pub max_recv_sge: u32,
     /// Bytes that a send request carries in itself.
     pub max_inline_data: u32,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 impl Default for QueuePairCaps {
@@ -58,11 +63,14 @@ impl Default for QueuePairCaps {
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: 0,
+            non_exhaustive: NonExhaustive::default(),
         }
     }
 }
 
 /// What a new queue pair is to be.
+///
+/// Made from [`new`](Self::new), as others are from their default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
 #[doc(alias = "ibv_qp_init_attr_ex")]
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +89,8 @@ pub struct QueuePairInit<'a> {
     pub signal_all: bool,
     /// What the driver is to do beyond that; rxe and siw offer nothing.
     pub create_flags: QpCreateFlags,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 impl<'a> QueuePairInit<'a> {
@@ -94,6 +104,7 @@ impl<'a> QueuePairInit<'a> {
             caps: QueuePairCaps::default(),
             signal_all: false,
             create_flags: QpCreateFlags::empty(),
+            non_exhaustive: NonExhaustive::default(),
         }
     }
 }
@@ -239,6 +250,7 @@ impl QueuePair {
                 max_send_sge: response.max_send_sge,
                 max_recv_sge: response.max_recv_sge,
                 max_inline_data: response.max_inline_data,
+                non_exhaustive: NonExhaustive::default(),
             },
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             changing: Mutex::default(),

@@ -15,10 +15,13 @@ use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::xrc::XrcDomain;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
+use crate::non_exhaustive::NonExhaustive;
 use crate::provider::ReceiveRing;
 use crate::registry::Token;
 
 /// What a shared receive queue holds.
+///
+/// Made from its default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_srq_attr")]
 #[doc(alias = "ibv_srq_init_attr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +34,14 @@ pub struct SharedReceiveQueueAttributes {
     /// never.
     #[doc(alias = "srq_limit")]
     pub limit: u32,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
 }
 
 impl Default for SharedReceiveQueueAttributes {
     /// Sixteen requests of one piece each, and no limit.
     fn default() -> Self {
-        Self { max_wr: 16, max_sge: 1, limit: 0 }
+        Self { max_wr: 16, max_sge: 1, limit: 0, non_exhaustive: NonExhaustive::default() }
     }
 }
 
@@ -130,6 +135,7 @@ impl SharedReceiveQueue {
                 max_wr: response.max_wr,
                 max_sge: response.max_sge,
                 limit,
+                non_exhaustive: NonExhaustive::default(),
             },
             receive: Exclusive::new(ring),
             xrc: xrc.map(|xrc| xrc(response.srqn)),
@@ -243,6 +249,7 @@ impl SharedReceiveQueue {
             max_wr: answer.max_wr,
             max_sge: answer.max_sge,
             limit: answer.srq_limit,
+            non_exhaustive: NonExhaustive::default(),
         })
     }
 

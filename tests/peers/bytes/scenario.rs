@@ -14,14 +14,6 @@ use rdmacm::verbs::{
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 7, 7, 7);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-const CAPS: QueuePairCaps = QueuePairCaps {
-    max_send_wr: 4,
-    max_recv_wr: 4,
-    max_send_sge: 1,
-    max_recv_sge: 1,
-    max_inline_data: 0,
-};
-
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result {
@@ -44,6 +36,10 @@ fn main() -> Result {
         "external" => external(address),
         _ => Err(usage.into()),
     }
+}
+
+fn caps() -> QueuePairCaps {
+    QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() }
 }
 
 fn param() -> ConnParam {
@@ -75,7 +71,7 @@ fn create_qp(id: &CmId) -> Result {
     let context = id.context()?;
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 4, None)?;
-    let init = QueuePairInit { caps: CAPS, signal_all: true, ..QueuePairInit::new(&cq) };
+    let init = QueuePairInit { caps: caps(), signal_all: true, ..QueuePairInit::new(&cq) };
     id.create_qp(&pd, &init)?;
     Ok(())
 }
@@ -235,7 +231,7 @@ fn external(address: SocketAddr) -> Result {
     let context = id.context()?;
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 8, None)?;
-    let init = QueuePairInit { caps: CAPS, ..QueuePairInit::new(&cq) };
+    let init = QueuePairInit { caps: caps(), ..QueuePairInit::new(&cq) };
     let qp = QueuePair::new(&pd, &init)?;
     let modify = |state| -> Result { Ok(qp.modify(&id.init_qp_attr(state)?)?) };
     modify(QpState::IB_QPS_INIT)?;

@@ -342,13 +342,8 @@ impl<'a> Test<'a> {
         let depth = u32::try_from(self.count.max(1)).expect("it came from 32 bits");
         let queue = || CompletionQueue::new(&context, depth, None);
         let (send_cq, recv_cq) = (queue()?, queue()?);
-        let caps = QueuePairCaps {
-            max_send_wr: depth,
-            max_recv_wr: depth,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
+        let caps =
+            QueuePairCaps { max_send_wr: depth, max_recv_wr: depth, ..QueuePairCaps::default() };
         let init = QueuePairInit {
             recv_cq: &recv_cq,
             caps,

@@ -365,13 +365,7 @@ fn serve(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure>
 }
 
 fn queue_pair() -> EndpointQueuePair {
-    let caps = QueuePairCaps {
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 0,
-    };
+    let caps = QueuePairCaps { max_send_wr: 1, max_recv_wr: 1, ..QueuePairCaps::default() };
     EndpointQueuePair { caps, ..EndpointQueuePair::default() }
 }
 

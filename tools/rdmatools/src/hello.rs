@@ -95,9 +95,8 @@ pub(crate) fn queue_pair() -> EndpointQueuePair {
     let caps = QueuePairCaps {
         max_send_wr: 1,
         max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
         max_inline_data: 16,
+        ..QueuePairCaps::default()
     };
     EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() }
 }

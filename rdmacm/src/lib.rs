@@ -14,8 +14,8 @@
 //!
 //! # Objects
 //!
-//! Everything is owned and may be dropped in any order, from any thread: an object holds what it
-//! needs. Dropping never waits for the program; where the C library waits for acknowledgements,
+//! Everything is owned and may be dropped in any order, from any thread: an object holds what it was
+//! made from. (A request that is posted holds nothing, see [`verbs`].) Dropping never waits for the program; where the C library waits for acknowledgements,
 //! `destroy` does. (The kernel may take its time with the id of an iWARP connection in the making,
 //! see [`cm::CmId`].) An event acknowledges itself when it is dropped.
 //!

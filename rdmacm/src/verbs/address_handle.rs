@@ -6,7 +6,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_de
 
 use super::completion::Completion;
 use super::global_route::{GRH_LENGTH, sender};
-use super::object::{Object, destroy_unshared};
+use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -114,10 +114,16 @@ impl AddressHandle {
     #[doc(alias = "ibv_destroy_ah")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.pd().context().clone();
-        let owner = |inner| Self { inner };
-        let what = "an address handle";
-        destroy_unshared(&context, what, self.inner, |inner| &mut inner.object, owner)?;
-        Ok(())
+        let what = |_: &Inner| "an address handle".to_owned();
+        object::destroy(&context, what, self.inner, |inner| Self { inner })
+    }
+}
+
+impl Shared for Inner {
+    type Destroy = ib_uverbs_destroy_ah;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_destroy_ah> {
+        &mut self.object
     }
 }
 

@@ -16,7 +16,7 @@ use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::drain::Marker;
 use super::exclusive::{Exclusive, Held, HeldHere};
-use super::object::{Object, destroy_unshared};
+use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::{WcOpcode, WcStatus};
@@ -517,15 +517,8 @@ impl CompletionQueue {
     /// event that this thread received is still out. The queue comes back with the error.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        if let Err(error) = self.inner.reporter.check(|| self.inner.subject()) {
-            return Err(DestroyError::new(self, error));
-        }
-        let (context, what) = (self.context().clone(), self.inner.name());
-        let owner = |inner| Self { inner };
-        let (inner, response) = destroy_unshared(&context, &what, self.inner, Inner::alone, owner)?;
-        inner.reporter.wait_for_completions(response.comp_events_reported);
-        inner.reporter.wait(response.async_events_reported);
-        Ok(())
+        let context = self.context().clone();
+        object::destroy(&context, Inner::name, self.inner, |inner| Self { inner })
     }
 }
 
@@ -607,19 +600,27 @@ impl Inner {
         error.during(self.object.context(), POLL, &self.name())
     }
 
-    /// The kernel's object, with nothing on it.
-    fn alone(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
-        // The queue may live on, with their completions on it.
-        self.additions().bells.iter_mut().for_each(Bell::dismantle);
-        &mut self.object
-    }
-
     fn name(&self) -> String {
         format!("completion queue {}", self.reporter.token())
     }
 
     fn subject(&self) -> String {
-        format!("{} on {}", self.name(), self.object.context().device().name())
+        self.object.context().subject(&self.name())
+    }
+}
+
+impl Shared for Inner {
+    type Destroy = ib_uverbs_destroy_cq;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
+        // The kernel keeps a queue on which there are bells. It may live on, with their completions on
+        // it.
+        self.additions().bells.iter_mut().for_each(Bell::dismantle);
+        &mut self.object
+    }
+
+    fn reporter(&self) -> Option<&Reporter> {
+        Some(&self.reporter)
     }
 }
 

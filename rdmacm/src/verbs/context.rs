@@ -348,10 +348,15 @@ impl Context {
         self.inner.file.surely_belongs_here() && !self.is_gone()
     }
 
+    /// How errors name `what` of this device, or the device itself.
+    pub(super) fn subject(&self, what: &str) -> String {
+        let name = self.inner.device.name();
+        if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") }
+    }
+
     /// The error of `operation` on `what` of this device.
     pub(crate) fn refused(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
-        let name = self.inner.device.name();
-        let subject = if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") };
+        let subject = self.subject(what);
         match refused {
             // The kernel took the driver away from under the context.
             Refused::Os(Errno::EIO) => {
@@ -373,7 +378,7 @@ impl Context {
             Refused::Os(Errno::EOPNOTSUPP) => {
                 let name = self.inner.device.name();
                 let kind = ErrorKind::Unsupported(format!("{does} by the driver of {name}").into());
-                Error::new(operation, format!("{what} on {name}"), kind)
+                Error::new(operation, self.subject(what), kind)
             }
             refused => self.refused(operation, what, refused),
         }

@@ -11,7 +11,7 @@ use super::QpType;
 use super::completion::CompletionQueue;
 use super::memory::MemoryRegion;
 use super::moment::Moment;
-use super::object::{Object, destroy_unshared};
+use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::post::SendOperation;
 use super::queue_pair::QueuePair;
@@ -270,10 +270,16 @@ impl MemoryWindow {
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.pd().context().clone();
-        let owner = |inner| Self { inner };
-        let what = "a memory window";
-        destroy_unshared(&context, what, self.inner, |inner| &mut inner.object, owner)?;
-        Ok(())
+        let what = |_: &Inner| "a memory window".to_owned();
+        object::destroy(&context, what, self.inner, |inner| Self { inner })
+    }
+}
+
+impl Shared for Inner {
+    type Destroy = ib_uverbs_dealloc_mw;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_dealloc_mw> {
+        &mut self.object
     }
 }
 

@@ -1,9 +1,11 @@
 //! The verbs under a connection: devices' contexts, memory, queues, and the work that goes through
 //! them.
 //!
-//! Objects are handles: a clone is the same kernel object, children hold their parents, and the
-//! kernel's object is destroyed when the last handle goes, so no order of drops is wrong. A memory
-//! region that a window is bound to stays registered until the window lets go of it.
+//! Objects are handles: a clone is the same kernel object, which is destroyed when the last handle
+//! goes. Children hold what they were made from, so that it is there in whatever order handles are
+//! dropped. A memory region that a window is bound to stays registered until the window lets go of it.
+//! What a posted request names is not held by it: its memory region and its address handle must live
+//! until it has completed.
 //!
 //! # After a fork
 //!

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, Command, ib_uverbs_close_xrcd, ib_uverbs_dealloc_mw, ib_uverbs_dealloc_pd,
-    ib_uverbs_dereg_mr, ib_uverbs_destroy_ah, ib_uverbs_destroy_cq, ib_uverbs_destroy_qp,
-    ib_uverbs_destroy_srq,
+    ib_uverbs_dereg_mr, ib_uverbs_destroy_ah, ib_uverbs_destroy_cq, ib_uverbs_destroy_cq_resp,
+    ib_uverbs_destroy_qp, ib_uverbs_destroy_qp_resp, ib_uverbs_destroy_srq,
+    ib_uverbs_destroy_srq_resp,
 };
 
 use super::context::Context;
-use super::reporter::Reporter;
+use super::reporter::{Reported, Reporter};
 use crate::error::DestroyError;
 use crate::sys::command::Refused;
 
@@ -20,6 +21,11 @@ use crate::sys::command::Refused;
 pub(super) trait Destroy: Command {
     /// The command for the object that has `handle`.
     fn of(handle: u32) -> Self;
+
+    /// How many events of the object the kernel has reported, where it reports some of the kind.
+    fn reported(_: &Self::Response) -> Reported {
+        Reported::default()
+    }
 }
 
 impl Destroy for ib_uverbs_dealloc_pd {
@@ -56,17 +62,32 @@ impl Destroy for ib_uverbs_destroy_cq {
     fn of(cq_handle: u32) -> Self {
         Self { response: AlignedU64::default(), cq_handle, reserved: 0 }
     }
+
+    fn reported(response: &ib_uverbs_destroy_cq_resp) -> Reported {
+        Reported {
+            asynchronous: response.async_events_reported,
+            completions: response.comp_events_reported,
+        }
+    }
 }
 
 impl Destroy for ib_uverbs_destroy_qp {
     fn of(qp_handle: u32) -> Self {
         Self { response: AlignedU64::default(), qp_handle, reserved: 0 }
     }
+
+    fn reported(response: &ib_uverbs_destroy_qp_resp) -> Reported {
+        Reported { asynchronous: response.events_reported, completions: 0 }
+    }
 }
 
 impl Destroy for ib_uverbs_destroy_srq {
     fn of(srq_handle: u32) -> Self {
         Self { response: AlignedU64::default(), srq_handle, reserved: 0 }
+    }
+
+    fn reported(response: &ib_uverbs_destroy_srq_resp) -> Reported {
+        Reported { asynchronous: response.events_reported, completions: 0 }
     }
 }
 
@@ -134,43 +155,55 @@ impl<D: Destroy> fmt::Debug for Object<D> {
     }
 }
 
-/// Destroys an object whose owners share it: the last one may, any other has EBUSY.
-///
-/// `object` finds it in what is built around it, and `owner` makes what comes back with an error.
-pub(super) fn destroy_unshared<T, D: Destroy, O>(
-    context: &Context,
-    what: &str,
-    shared: Arc<T>,
-    object: fn(&mut T) -> &mut Object<D>,
-    owner: fn(Arc<T>) -> O,
-) -> Result<(T, D::Response), DestroyError<O>> {
-    let refused = |shared, refused| {
-        DestroyError::new(owner(shared), context.refused("destroy", what, refused))
-    };
-    let mut unshared =
-        Arc::try_unwrap(shared).map_err(|shared| refused(shared, Refused::Os(Errno::EBUSY)))?;
-    match object(&mut unshared).destroy() {
-        Ok(response) => Ok((unshared, response)),
-        Err(errno) => Err(refused(Arc::new(unshared), errno)),
+/// A kernel object with what is built around it, which owners share.
+pub(super) trait Shared {
+    /// The command that destroys the object.
+    type Destroy: Destroy;
+
+    /// The object, when it is to be destroyed.
+    fn object(&mut self) -> &mut Object<Self::Destroy>;
+
+    /// Its name in events, where the kernel reports some of it.
+    fn reporter(&self) -> Option<&Reporter> {
+        None
     }
 }
 
-/// The same for an object that the kernel reports events of to `reporter`: not while this thread
-/// holds one of them, and until as many asynchronous ones are acknowledged as `reported` finds in the
-/// response.
-pub(super) fn destroy_reporting<T, D: Destroy, O>(
-    context: &Context,
-    what: &str,
-    shared: Arc<T>,
-    reporter: fn(&T) -> &Reporter,
-    object: fn(&mut T) -> &mut Object<D>,
-    owner: fn(Arc<T>) -> O,
-    reported: fn(&D::Response) -> u32,
-) -> Result<(), DestroyError<O>> {
-    if let Err(error) = reporter(&shared).check(|| what.to_owned()) {
-        return Err(DestroyError::new(owner(shared), error));
+impl<D: Destroy> Shared for Object<D> {
+    type Destroy = D;
+
+    fn object(&mut self) -> &mut Self {
+        self
     }
-    let (destroyed, response) = destroy_unshared(context, what, shared, object, owner)?;
-    reporter(&destroyed).wait(reported(&response));
+}
+
+/// Destroys an object, which the last of its owners may: any other has EBUSY. One that the kernel
+/// reports events of not while this thread holds one of those, and waits until all are acknowledged.
+///
+/// `what` says what it is, and `owner` makes what comes back with an error.
+pub(super) fn destroy<T: Shared, O>(
+    context: &Context,
+    what: impl Fn(&T) -> String,
+    shared: Arc<T>,
+    owner: fn(Arc<T>) -> O,
+) -> Result<(), DestroyError<O>> {
+    if let Some(reporter) = shared.reporter() {
+        if let Err(error) = reporter.check(|| context.subject(&what(&shared))) {
+            return Err(DestroyError::new(owner(shared), error));
+        }
+    }
+    let refused = |shared: Arc<T>, refused| {
+        let error = context.refused("destroy", &what(&shared), refused);
+        DestroyError::new(owner(shared), error)
+    };
+    let mut unshared =
+        Arc::try_unwrap(shared).map_err(|shared| refused(shared, Refused::Os(Errno::EBUSY)))?;
+    let response = match unshared.object().destroy() {
+        Ok(response) => response,
+        Err(errno) => return Err(refused(Arc::new(unshared), errno)),
+    };
+    if let Some(reporter) = unshared.reporter() {
+        reporter.wait(T::Destroy::reported(&response));
+    }
     Ok(())
 }

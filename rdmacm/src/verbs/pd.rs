@@ -5,7 +5,7 @@ use std::sync::Arc;
 use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
 
 use super::context::Context;
-use super::object::{Object, destroy_unshared};
+use super::object::{self, Object};
 use crate::error::{DestroyError, Result};
 
 /// What ties memory regions to the queue pairs that may use them.
@@ -65,9 +65,8 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
-        let owner = |object| Self { object };
-        destroy_unshared(&context, "a protection domain", self.object, |object| object, owner)?;
-        Ok(())
+        let what = |_: &PdObject| "a protection domain".to_owned();
+        object::destroy(&context, what, self.object, |object| Self { object })
     }
 }
 

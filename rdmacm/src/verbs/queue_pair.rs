@@ -15,7 +15,7 @@ use super::context::Context;
 use super::exclusive::Exclusive;
 use super::moment::Moment;
 use super::multicast::{Group, detach};
-use super::object::{Object, destroy_reporting};
+use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::srq::SharedReceiveQueue;
@@ -438,16 +438,8 @@ impl QueuePair {
     /// [`ErrorKind::WrongProcess`]. The queue pair comes back with the error.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        let (context, what) = (self.context().clone(), self.subject());
-        destroy_reporting(
-            &context,
-            &what,
-            self.inner,
-            |inner| &inner.reporter,
-            |inner| &mut inner.object,
-            |inner| Self { inner },
-            |response| response.events_reported,
-        )
+        let context = self.context().clone();
+        object::destroy(&context, Inner::subject, self.inner, |inner| Self { inner })
     }
 
     fn changing(&self) -> Changing<'_> {
@@ -466,7 +458,7 @@ impl QueuePair {
     }
 
     pub(super) fn subject(&self) -> String {
-        format!("queue pair {}", self.inner.number)
+        self.inner.subject()
     }
 
     /// Whether it and its connection end together: the kernel moves it to ERR by itself as the connection
@@ -487,6 +479,24 @@ impl QueuePair {
 
     fn set_state(&self, state: QpState) {
         self.inner.state.store(state.0, Ordering::Release);
+    }
+}
+
+impl Inner {
+    fn subject(&self) -> String {
+        format!("queue pair {}", self.number)
+    }
+}
+
+impl Shared for Inner {
+    type Destroy = ib_uverbs_destroy_qp;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_destroy_qp> {
+        &mut self.object
+    }
+
+    fn reporter(&self) -> Option<&Reporter> {
+        Some(&self.reporter)
     }
 }
 

@@ -26,6 +26,14 @@ struct Events {
     completions: Arc<Acks>,
 }
 
+/// How many events of an object the kernel has reported.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    pub(super) asynchronous: u32,
+    /// Of a completion queue.
+    pub(super) completions: u32,
+}
+
 /// A kernel object's name in events, which leads to the counts of those as long as this lives.
 pub(super) struct Reporter {
     token: Token,
@@ -66,14 +74,10 @@ impl Reporter {
         Err(Error::new(DESTROY, subject(), kind))
     }
 
-    /// Waits until as many asynchronous events are acknowledged as the kernel has reported.
-    pub(super) fn wait(&self, reported: u32) {
-        self.events.asynchronous.wait(reported);
-    }
-
-    /// The same with a completion queue's events on its channel.
-    pub(super) fn wait_for_completions(&self, reported: u32) {
-        self.events.completions.wait(reported);
+    /// Waits until as many events of each kind are acknowledged as the kernel has reported.
+    pub(super) fn wait(&self, reported: Reported) {
+        self.events.completions.wait(reported.completions);
+        self.events.asynchronous.wait(reported.asynchronous);
     }
 }
 
@@ -125,8 +129,7 @@ mod tests {
             drop(event);
             reporter.check(subject).expect("it is acknowledged");
         }
-        reporter.wait(1);
-        reporter.wait_for_completions(1);
+        reporter.wait(Reported { asynchronous: 1, completions: 1 });
         drop(reporter);
         assert!(hand_out(number).is_none());
         assert!(hand_out_completion(number).is_none());

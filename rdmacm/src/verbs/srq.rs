@@ -10,7 +10,7 @@ use verbs_abi::{
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::exclusive::{Exclusive, Held, HeldHere};
-use super::object::{Object, destroy_reporting};
+use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::xrc::XrcDomain;
@@ -264,16 +264,8 @@ impl SharedReceiveQueue {
     /// [`ErrorKind::WrongProcess`]. The queue comes back with the error.
     #[doc(alias = "ibv_destroy_srq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
-        let (context, what) = (self.context().clone(), self.subject());
-        destroy_reporting(
-            &context,
-            &what,
-            self.inner,
-            |inner| &inner.reporter,
-            |inner| &mut inner.object,
-            |inner| Self { inner },
-            |response| response.events_reported,
-        )
+        let context = self.context().clone();
+        object::destroy(&context, Inner::subject, self.inner, |inner| Self { inner })
     }
 
     pub(super) fn belongs_here(&self) -> bool {
@@ -304,7 +296,25 @@ impl SharedReceiveQueue {
     }
 
     pub(super) fn subject(&self) -> String {
-        format!("shared receive queue {}", self.token())
+        self.inner.subject()
+    }
+}
+
+impl Inner {
+    fn subject(&self) -> String {
+        format!("shared receive queue {}", self.reporter.token())
+    }
+}
+
+impl Shared for Inner {
+    type Destroy = ib_uverbs_destroy_srq;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_destroy_srq> {
+        &mut self.object
+    }
+
+    fn reporter(&self) -> Option<&Reporter> {
+        Some(&self.reporter)
     }
 }
 

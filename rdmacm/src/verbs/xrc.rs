@@ -27,7 +27,7 @@ use verbs_abi::{
 use super::QpType;
 use super::completion::CompletionQueue;
 use super::context::Context;
-use super::object::{Object, destroy_reporting, destroy_unshared};
+use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::queue_pair::{modification, query};
 use super::reporter::Reporter;
@@ -127,9 +127,7 @@ impl XrcDomain {
     #[doc(alias = "ibv_close_xrc_domain")]
     pub fn close(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
-        let owner = |object| Self { object };
-        destroy_unshared(&context, DOMAIN, self.object, |object| object, owner)?;
-        Ok(())
+        object::destroy(&context, |_| DOMAIN.to_owned(), self.object, |object| Self { object })
     }
 }
 
@@ -332,16 +330,8 @@ impl XrcTarget {
     /// thread received is still out; [`ErrorKind::WrongProcess`]. The handle comes back with the error.
     #[doc(alias = "ibv_unreg_xrc_rcv_qp")]
     pub fn unregister(self) -> Result<(), DestroyError<Self>> {
-        let (context, what) = (self.context().clone(), self.subject());
-        destroy_reporting(
-            &context,
-            &what,
-            self.inner,
-            |inner| &inner.reporter,
-            |inner| &mut inner.object,
-            |inner| Self { inner },
-            |response| response.events_reported,
-        )
+        let context = self.context().clone();
+        object::destroy(&context, Inner::subject, self.inner, |inner| Self { inner })
     }
 
     fn context(&self) -> &Context {
@@ -349,6 +339,24 @@ impl XrcTarget {
     }
 
     fn subject(&self) -> String {
-        format!("XRC target queue pair {}", self.inner.number)
+        self.inner.subject()
+    }
+}
+
+impl Inner {
+    fn subject(&self) -> String {
+        format!("XRC target queue pair {}", self.number)
+    }
+}
+
+impl Shared for Inner {
+    type Destroy = ib_uverbs_destroy_qp;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_destroy_qp> {
+        &mut self.object
+    }
+
+    fn reporter(&self) -> Option<&Reporter> {
+        Some(&self.reporter)
     }
 }

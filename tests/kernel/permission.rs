@@ -41,7 +41,7 @@ fn a_missing_node_is_named_with_the_remedy() {
         let error = EventChannel::new().expect_err("no node");
         remedied(&error, libc::ENOENT, [MANAGER, "modprobe rdma_ucm"]);
         let error = Context::open(&device).expect_err("no node");
-        remedied(&error, libc::ENOENT, [&node, "modprobe ib_uverbs"]);
+        remedied(&error, libc::ENOENT, [&node, "modprobe rdma_ucm"]);
     });
 }
 

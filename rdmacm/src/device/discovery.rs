@@ -9,6 +9,7 @@ use super::sources::Sources;
 use super::{Chardev, Device, DriverId, Guid, NodeType, check_abi};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::netlink::{Attributes, Failure, Request};
+use crate::sys::remedy;
 use crate::sys::sysfs::Directory;
 
 /// All devices, with their drivers and uverbs devices.
@@ -146,10 +147,9 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
 fn nobody(failure: Failure, sysfs: &Directory) -> Error {
     const OPERATION: &str = "list the RDMA devices";
     let Failure::Os(errno) = failure else { return failure.error(OPERATION, "") };
-    let remedy = if sysfs.child("class").exists() {
-        "load the kernel's RDMA modules: modprobe ib_uverbs"
-    } else {
-        "load the kernel's RDMA modules (modprobe ib_uverbs), and mount sysfs if netlink is not allowed here"
+    let remedy = match sysfs.child("class").exists() {
+        true => remedy::MODULES,
+        false => remedy::MODULES_AND_SYSFS,
     };
     Error::new(OPERATION, "", ErrorKind::Remedy { errno, remedy })
 }
@@ -328,7 +328,7 @@ mod tests {
         let without = Tree::new(&[("class/net/lo/mtu", "65536")]);
         let error = list(&mut Sources::sysfs_only(&without)).unwrap_err();
         assert_eq!(error.errno(), libc::EPROTONOSUPPORT);
-        assert!(error.to_string().contains("modprobe ib_uverbs"), "{error}");
+        assert!(error.to_string().contains("modprobe rdma_ucm"), "{error}");
         assert!(!error.to_string().contains("mount"), "{error}");
         let unmounted = Tree::new(&[]);
         let error = list(&mut Sources::sysfs_only(&unmounted)).unwrap_err();

@@ -12,6 +12,7 @@ use super::sources::Sources;
 use super::{Port, discovery};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::netlink::{Failure, Request};
+use crate::sys::remedy;
 
 /// `IB_DEVICE_NAME_MAX`, with the NUL.
 const DEVICE_NAME_SIZE: usize = 64;
@@ -192,7 +193,7 @@ fn explained(
 ) -> Error {
     let Failure::Os(errno) = failure else { return failure.error(operation, subject) };
     let meaning = match Errno::from_raw(errno) {
-        Errno::EPROTONOSUPPORT => Some("load the kernel's RDMA modules: modprobe ib_core"),
+        Errno::EPROTONOSUPPORT => Some(remedy::MODULES),
         errno => meaning(errno),
     };
     match meaning {

@@ -15,6 +15,7 @@ pub(crate) mod node;
 pub(crate) mod per_process;
 pub(crate) mod poll;
 pub(crate) mod process;
+pub(crate) mod remedy;
 pub(crate) mod resolver;
 pub(crate) mod sysfs;
 pub(crate) mod ucma;

@@ -6,20 +6,17 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
+use super::remedy;
 use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "open";
 
 /// Opens the device node at `path` and checks that it is the character device numbered `expected`,
 /// where that is known.
-pub(crate) fn open_node(
-    path: &str,
-    expected: Option<u64>,
-    missing: &'static str,
-) -> Result<OwnedFd> {
+pub(crate) fn open_node(path: &str, expected: Option<u64>) -> Result<OwnedFd> {
     let fd = open(path, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(|errno| {
         let remedy = match errno {
-            Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => missing,
+            Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => remedy::NODE,
             Errno::EACCES => "give the user read and write permission on the node",
             Errno::EPERM => "a device cgroup or another network namespace keeps the device",
             _ => return Error::os(OPERATION, path.to_owned(), errno),
@@ -43,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_missing_node_names_the_path_and_the_remedy() {
-        let error = open_node("/dev/infiniband/none", None, "load the module: modprobe rdma_ucm");
+        let error = open_node("/dev/infiniband/none", None);
         let error = error.expect_err("there is no such node");
         assert_eq!(error.errno(), libc::ENOENT);
         let text = error.to_string();
@@ -56,15 +53,14 @@ mod tests {
         let file = std::env::current_exe().expect("test binary");
         let directory = file.parent().expect("directory of the test binary").join("not-a-node");
         std::fs::write(&directory, b"").expect("write a file");
-        let error =
-            open_node(directory.to_str().expect("utf-8 path"), None, "").expect_err("a file");
+        let error = open_node(directory.to_str().expect("utf-8 path"), None).expect_err("a file");
         assert_eq!(error.errno(), libc::ENXIO);
     }
 
     #[test]
     fn another_device_under_the_name_is_refused() {
-        let error = open_node("/dev/null", Some(1), "").expect_err("null is not device 0:1");
+        let error = open_node("/dev/null", Some(1)).expect_err("null is not device 0:1");
         assert_eq!(error.errno(), libc::ENXIO);
-        assert!(open_node("/dev/null", Some(libc::makedev(1, 3)), "").is_ok());
+        assert!(open_node("/dev/null", Some(libc::makedev(1, 3))).is_ok());
     }
 }

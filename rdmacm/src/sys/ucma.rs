@@ -27,9 +27,6 @@ use crate::error::Result;
 
 const PATH: &str = "/dev/infiniband/rdma_cm";
 
-/// What to do where there is no node.
-const MISSING: &str = "load the module (modprobe rdma_ucm), or give the container the node";
-
 /// The number of the device whose ABI version was asked for and is right; 0, which none has, before.
 static CHECKED: PerProcess<AtomicU64> = PerProcess::new();
 
@@ -45,7 +42,7 @@ impl UcmaFile {
     pub(crate) fn open() -> Result<Self> {
         let fd = match CHECKED.load(Ordering::Relaxed) {
             0 => None,
-            number => open_node(PATH, Some(number), MISSING).ok(),
+            number => open_node(PATH, Some(number)).ok(),
         };
         let fd = fd.map_or_else(Self::open_and_check, Ok)?;
         Ok(Self { fd, process: Process::current() })
@@ -58,7 +55,7 @@ impl UcmaFile {
         if let Some(found) = abi {
             device::check_abi(PATH, found, RDMA_USER_CM_ABI_VERSION)?;
         }
-        let fd = open_node(PATH, number, MISSING)?;
+        let fd = open_node(PATH, number)?;
         if let (Some(number), Some(_)) = (number, abi) {
             CHECKED.store(number, Ordering::Relaxed);
         }

@@ -63,11 +63,7 @@ impl UverbsFile {
     /// Opens the node at `path`, which must have the device number `dev` where that is known.
     /// `driver` is that of the device.
     pub(crate) fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self> {
-        let fd = open_node(
-            path,
-            dev,
-            "load the module (modprobe ib_uverbs), or give the container the node",
-        )?;
+        let fd = open_node(path, dev)?;
         Ok(Self { fd, process: Process::current(), driver })
     }
 

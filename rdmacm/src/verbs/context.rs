@@ -19,6 +19,7 @@ use crate::lock::unpoisoned;
 use crate::provider::Provider;
 use crate::sys::command::Refused;
 use crate::sys::per_process::PerProcess;
+use crate::sys::remedy;
 use crate::sys::uverbs::UverbsFile;
 
 /// An opened device: one open `/dev/infiniband/uverbsN`.
@@ -94,7 +95,7 @@ impl Context {
         const OPERATION: &str = "open the device";
         let subject = || device.name().to_owned();
         let Some(node) = device.uverbs() else {
-            let reason = "it has no verbs node; load the module: modprobe ib_uverbs";
+            let reason = format!("it has no verbs node; {}", remedy::MODULES);
             let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
             return Err(Error::new(OPERATION, subject(), kind));
         };

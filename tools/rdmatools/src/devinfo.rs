@@ -86,7 +86,7 @@ impl Sheet<'_> {
                 self.line("uverbs", uverbs.path())?;
                 self.known("driver_abi", uverbs.abi_version())?;
             }
-            None => self.line("uverbs", "none (modprobe ib_uverbs)")?,
+            None => self.line("uverbs", "none (modprobe rdma_ucm)")?,
         }
         if self.verbose {
             // Before the device is opened here, which would count too.

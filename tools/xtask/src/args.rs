@@ -14,6 +14,8 @@ use crate::vm::Guest;
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+A command line that is wrong ends with status 2.
+
   demo
       Boots a kernel whose whole userland is one static program of this project, and lets it be an RDMA
       server and client: pings and connection events are shown, the last line is the verdict.

@@ -25,10 +25,19 @@ mod vm;
 use std::env;
 use std::process::ExitCode;
 
+use guest::error::Error;
+
 use crate::args::Task;
 
+/// Exit status where the command line is wrong.
+const WRONG_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
-    let result = args::parse(env::args_os().skip(1)).and_then(|task| match task {
+    let task = match args::parse(env::args_os().skip(1)) {
+        Ok(task) => task,
+        Err(error) => return failed(&error, WRONG_USAGE),
+    };
+    let done = match task {
         Task::Help => {
             eprint!("{}", args::USAGE);
             Ok(ExitCode::SUCCESS)
@@ -38,9 +47,11 @@ fn main() -> ExitCode {
         Task::Test(selection) => Ok(test::run(&selection)),
         Task::Bench(subject, kernels, devices) => bench::run(subject, &kernels, &devices),
         Task::Ci(selection) => Ok(ci::run(&selection)),
-    });
-    result.unwrap_or_else(|error| {
-        eprintln!("xtask: {error}");
-        ExitCode::from(vm::BED_FAILED)
-    })
+    };
+    done.unwrap_or_else(|error| failed(&error, vm::BED_FAILED))
+}
+
+fn failed(error: &Error, status: u8) -> ExitCode {
+    eprintln!("xtask: {error}");
+    ExitCode::from(status)
 }

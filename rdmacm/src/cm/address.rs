@@ -9,7 +9,7 @@ use ucma_abi::{rdma_ucm_bind, rdma_ucm_listen, rdma_ucm_resolve_addr, rdma_ucm_r
 
 use super::id::{CmId, Inner};
 use super::parse::EventType;
-use crate::addr::{self, Address, Encoded, Family};
+use crate::addr::{self, Address, Encoded};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -75,21 +75,20 @@ impl CmId {
         }
         // Without a source the kernel takes the interface that the destination's scope names.
         let source = source.map_or(Encoded::NONE, |source| addr::encode(&source));
-        let is_ib = destination.family() == Family::Ib;
-        let destination = addr::encode(&destination);
+        let encoded = addr::encode(&destination);
         let request = rdma_ucm_resolve_addr {
             id: self.inner.handle,
             timeout_ms: milliseconds(timeout),
             src_size: source.length,
-            dst_size: destination.length,
+            dst_size: encoded.length,
             reserved: 0,
             src_addr: source.slot,
-            dst_addr: destination.slot,
+            dst_addr: encoded.slot,
         };
         self.inner.complete(EventType::AddrResolved, || {
             let sent = self.inner.command(OPERATION, subject, request);
             sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))?;
-            self.inner.state().peer_is_ib = is_ib;
+            self.inner.state().peer = Some(destination);
             Ok(())
         })
     }

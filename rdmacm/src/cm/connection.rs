@@ -15,6 +15,7 @@ use super::param::ConnParam;
 use super::parse::{EventType, RawEvent, Service};
 #[cfg(doc)]
 use super::reject::RejectReason;
+use crate::addr::Family;
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transition::{self, Step};
@@ -148,7 +149,7 @@ impl CmId {
         };
         let start = || {
             self.inner.state().named_qp = request.conn_param.qp_num;
-            self.inner.command(OPERATION, || self.inner.to_string(), request)
+            self.inner.command(OPERATION, || self.inner.with_peer(), request)
         };
         self.inner.complete(EventType::Established, start)
     }
@@ -551,7 +552,7 @@ impl Inner {
         message: Message,
         transport: Transport,
     ) -> Result<()> {
-        let peer_is_ib = self.state().peer_is_ib;
+        let peer_is_ib = self.state().peer.is_some_and(|peer| peer.family() == Family::Ib);
         let limit = private_data_limit(message, self.service(), transport, peer_is_ib);
         if private_data.len() <= limit {
             return Ok(());

@@ -78,7 +78,8 @@ impl EventChannel {
     ///
     /// As [`get_event`](Self::get_event); [`ErrorKind::Rejected`] with reason and private data,
     /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::DeviceGone`], or the
-    /// errno in the event's status.
+    /// errno in the event's status; [`ErrorKind::Invalid`] where something else came first, of whichever
+    /// id.
     pub fn expect_event(&self, wanted: EventType) -> Result<Event> {
         let event = self.get_event()?;
         match event.failure(wanted) {

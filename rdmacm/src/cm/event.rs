@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::id::CmId;
+use super::id::{CmId, IDS};
 use super::param::{ConnParam, DatagramParam};
 use super::parse::{EventData, EventType};
 use super::reject::{RejectReason, Rejection};
@@ -10,6 +10,8 @@ use crate::acks::Unacknowledged;
 use crate::addr::Address;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Token;
+
+const WAIT: &str = "wait for";
 
 /// Something that happened to an id, from
 /// [`EventChannel::get_event`](super::EventChannel::get_event).
@@ -152,12 +154,28 @@ impl Event {
             T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
             _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
-            other => ErrorKind::Invalid {
-                errno: Errno::EINVAL as i32,
-                reason: format!("{other} with status {status} came").into(),
-            },
+            other => return Some(self.came_instead_of(wanted, other)),
         };
-        Some(Error::new("wait for", format!("{wanted} on id {}", self.token), kind))
+        let id = IDS.get(self.token.get());
+        let id = id.map_or_else(|| format!("id {}", self.token), |id| id.with_peer());
+        Some(Error::new(WAIT, format!("{wanted} on {id}"), kind))
+    }
+
+    /// Nothing failed, but somebody waited for something else.
+    fn came_instead_of(&self, wanted: EventType, came: EventType) -> Error {
+        let whose = match self.listener {
+            Some(listener) => format!("id {listener}, which listens,"),
+            None => format!("id {}", self.token),
+        };
+        let status = match self.status {
+            0 => String::new(),
+            status => format!(" with status {status}"),
+        };
+        let reason = format!(
+            "{came}{status} of {whose} came first: EventChannel::get_event takes events as they come, \
+             and Event::token tells whose each is"
+        );
+        Error::invalid(WAIT, wanted.to_string(), reason)
     }
 }
 
@@ -217,6 +235,24 @@ mod tests {
         assert_eq!(errno(EventType::Rejected, 8), libc::ECONNREFUSED);
         assert!(kind(EventType::AddrError, -110).ends_with("timed out"));
         assert!(kind(EventType::AddrError, -19).ends_with("No such device (ENODEV)"));
-        assert!(kind(EventType::AddrResolved, 0).contains("RDMA_CM_EVENT_ADDR_RESOLVED"));
+    }
+
+    #[test]
+    fn what_came_first_is_named_with_whose_it_is() {
+        let mut event = event(EventType::AddrResolved, 0);
+        let said = |event: &Event| {
+            let error = event.failure(EventType::Established).expect("a failure");
+            assert_eq!(error.subject(), "RDMA_CM_EVENT_ESTABLISHED");
+            error.to_string()
+        };
+        let expected = format!("RDMA_CM_EVENT_ADDR_RESOLVED of id {} came", event.token);
+        assert!(said(&event).contains(&expected), "{}", said(&event));
+        event.status = 7;
+        assert!(said(&event).contains("ADDR_RESOLVED with status 7 of id"), "{}", said(&event));
+        // A request is of the id that the program knows.
+        let listener = Registry::<()>::default().reserve();
+        event.listener = Some(listener);
+        let expected = format!("of id {listener}, which listens, came");
+        assert!(said(&event).contains(&expected), "{}", said(&event));
     }
 }

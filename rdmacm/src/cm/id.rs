@@ -18,6 +18,7 @@ use super::port_space::PortSpace;
 use super::service::Resolution;
 use super::sync::Synchronous;
 use crate::acks::{Acks, Counted, Unacknowledged};
+use crate::addr::Address;
 use crate::device::Guid;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -108,8 +109,8 @@ pub(super) struct State {
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
     pub(super) resolution: Resolution,
-    /// The peer's address is one of InfiniBand.
-    pub(super) peer_is_ib: bool,
+    /// The peer's address, where this side named it.
+    pub(super) peer: Option<Address>,
     /// The queue pair that the peer was last told of, by its number.
     pub(super) named_qp: u32,
     /// The connection stands: when it is ended, an event says so.
@@ -348,6 +349,12 @@ impl Inner {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         unpoisoned(self.state.lock())
+    }
+
+    /// How errors name the id where the peer's part in them matters.
+    pub(super) fn with_peer(&self) -> String {
+        let peer = self.state().peer;
+        peer.map_or_else(|| self.to_string(), |peer| format!("{self} to {peer}"))
     }
 
     pub(super) fn home(&self) -> RwLockReadGuard<'_, Home> {

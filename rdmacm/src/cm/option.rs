@@ -5,13 +5,14 @@ use ucma_abi::{
     RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
     RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_ucm_set_option,
 };
-use verbs_abi::{AlignedU64, ib_path_flags, ib_path_rec_data};
+use verbs_abi::{AlignedU64, ib_path_rec_data};
 use zerocopy::IntoBytes;
 
 use super::id::{CmId, Inner};
 use super::parse::EventType;
+use super::route::PathRecord;
 #[cfg(doc)]
-use super::route::{PathRecord, Route};
+use super::route::Route;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::verbs::QpType;
@@ -106,7 +107,7 @@ impl CmId {
     #[doc(alias = "ibv_path_data")]
     pub fn set_ib_path(&self, paths: &[ib_path_rec_data]) -> Result<()> {
         const OPERATION: &str = "set the path of";
-        if !paths.iter().any(|path| path.flags == USABLE) {
+        if !paths.iter().any(|path| path.flags == PathRecord::FLAGS) {
             let reason = "there is no path for both ways and for management";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
@@ -141,11 +142,6 @@ impl Inner {
         }
     }
 }
-
-/// The flags of a path that the kernel takes.
-pub(super) const USABLE: ib_path_flags = ib_path_flags::IB_PATH_GMP
-    .union(ib_path_flags::IB_PATH_PRIMARY)
-    .union(ib_path_flags::IB_PATH_BIDIRECTIONAL);
 
 /// An option: its level, and its name there.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,6 @@ use verbs_abi::{ib_path_flags, ib_path_rec_data};
 use zerocopy::IntoBytes;
 
 use super::id::CmId;
-use super::option::USABLE;
 use crate::addr::{self, Address, IbAddress};
 use crate::device::Gid;
 #[cfg(doc)]
@@ -85,7 +84,9 @@ pub struct PathRecord {
 impl PathRecord {
     /// The flags of a path that [`CmId::set_ib_path`] uses, which are also those that the kernel
     /// reports: for management, primary, both ways.
-    pub const FLAGS: ib_path_flags = USABLE;
+    pub const FLAGS: ib_path_flags = ib_path_flags::IB_PATH_GMP
+        .union(ib_path_flags::IB_PATH_PRIMARY)
+        .union(ib_path_flags::IB_PATH_BIDIRECTIONAL);
 }
 
 impl From<&ib_path_rec_data> for PathRecord {

@@ -1,9 +1,11 @@
-//! Attributes of a queue pair, for a program that takes it from state to state itself.
+//! Attributes of a queue pair: for a program that takes it from state to state itself, and as commands
+//! carry them.
 
 use std::ops::Deref;
 
 use verbs_abi::{
-    ib_mig_state, ib_mtu, ib_qp_attr_mask as Mask, ib_uverbs_ah_attr, ib_uverbs_qp_attr,
+    AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask as Mask, ib_uverbs_ah_attr,
+    ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest, ib_uverbs_query_qp,
 };
 
 #[cfg(doc)]
@@ -177,6 +179,77 @@ impl Deref for QueuePairAttributes {
     /// As the connection manager reports attributes.
     fn deref(&self) -> &ib_uverbs_qp_attr {
         &self.0
+    }
+}
+
+/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`. The connection
+/// manager of old kernels set bits above them for RoCE, which only kernel callers may.
+const PLAIN_ATTRIBUTES: u32 = (Mask::IB_QP_DEST_QPN.bits() << 1) - 1;
+
+/// What changes the queue pair that has `handle`: bits of the mask that MODIFY_QP does not know are left
+/// out.
+pub(super) fn modification(handle: u32, attributes: &ib_uverbs_qp_attr) -> ib_uverbs_modify_qp {
+    let state = QpState(byte(attributes.qp_state));
+    let mask = Mask::from_bits_retain(attributes.qp_attr_mask & PLAIN_ATTRIBUTES);
+    ib_uverbs_modify_qp {
+        dest: destination(&attributes.ah_attr),
+        alt_dest: destination(&attributes.alt_ah_attr),
+        qp_handle: handle,
+        attr_mask: mask,
+        qkey: attributes.qkey,
+        rq_psn: attributes.rq_psn,
+        sq_psn: attributes.sq_psn,
+        dest_qp_num: attributes.dest_qp_num,
+        qp_access_flags: AccessFlags::from_bits_retain(attributes.qp_access_flags),
+        pkey_index: attributes.pkey_index,
+        alt_pkey_index: attributes.alt_pkey_index,
+        qp_state: state,
+        cur_qp_state: QpState(byte(attributes.cur_qp_state)),
+        path_mtu: ib_mtu(byte(attributes.path_mtu)),
+        path_mig_state: ib_mig_state(byte(attributes.path_mig_state)),
+        en_sqd_async_notify: attributes.en_sqd_async_notify,
+        max_rd_atomic: attributes.max_rd_atomic,
+        max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+        min_rnr_timer: attributes.min_rnr_timer,
+        port_num: attributes.port_num,
+        timeout: attributes.timeout,
+        retry_cnt: attributes.retry_cnt,
+        rnr_retry: attributes.rnr_retry,
+        alt_port_num: attributes.alt_port_num,
+        alt_timeout: attributes.alt_timeout,
+        reserved: [0; 2],
+    }
+}
+
+/// What asks for all attributes of the queue pair that has `handle`.
+pub(super) fn query(handle: u32) -> ib_uverbs_query_qp {
+    ib_uverbs_query_qp {
+        response: AlignedU64::default(),
+        qp_handle: handle,
+        attr_mask: Mask::from_bits_retain(PLAIN_ATTRIBUTES),
+    }
+}
+
+/// An attribute that the connection manager reports in 32 bits and MODIFY_QP takes in 8.
+fn byte(attribute: u32) -> u8 {
+    u8::try_from(attribute).unwrap_or(u8::MAX)
+}
+
+/// An address as MODIFY_QP takes it.
+fn destination(address: &ib_uverbs_ah_attr) -> ib_uverbs_qp_dest {
+    ib_uverbs_qp_dest {
+        dgid: address.grh.dgid,
+        flow_label: address.grh.flow_label,
+        dlid: address.dlid,
+        reserved: 0,
+        sgid_index: address.grh.sgid_index,
+        hop_limit: address.grh.hop_limit,
+        traffic_class: address.grh.traffic_class,
+        sl: address.sl,
+        src_path_bits: address.src_path_bits,
+        static_rate: address.static_rate,
+        is_global: address.is_global,
+        port_num: address.port_num,
     }
 }
 

@@ -25,11 +25,11 @@ use verbs_abi::{
 };
 
 use super::QpType;
+use super::attributes::{modification, query};
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::queue_pair::{modification, query};
 use super::reporter::Reporter;
 use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
 #[cfg(doc)]

@@ -12,6 +12,7 @@ use verbs_abi::AlignedU64;
 use super::Event;
 #[cfg(doc)]
 use super::id::CmId;
+use crate::device;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -147,7 +148,7 @@ impl EventChannel {
     /// is not 4.
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Self> {
-        Ok(Self { inner: ChannelInner::new(UcmaFile::open()?) })
+        Ok(Self { inner: ChannelInner::new(UcmaFile::new(device::open_rdma_cm()?)) })
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or

@@ -258,7 +258,7 @@ mod tests {
     fn a_deadline_holds_over_events_that_are_nobodys() {
         // There is always something to read, and it is of no id.
         let endless = File::options().read(true).write(true).open("/dev/zero").expect("open");
-        let channel = EventChannel { inner: ChannelInner::new(UcmaFile::fake(endless.into())) };
+        let channel = EventChannel { inner: ChannelInner::new(UcmaFile::new(endless.into())) };
         let (says, hears) = mpsc::channel();
         thread::spawn(move || {
             let got = channel.get_event_timeout(Duration::from_millis(1)).expect("no failure");

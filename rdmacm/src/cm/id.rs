@@ -511,7 +511,7 @@ pub(super) mod tests {
     /// A channel that no kernel knows, and what stands for the kernel.
     pub(in crate::cm) fn fake_channel() -> (EventChannel, UnixStream) {
         let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
-        let inner = ChannelInner::new(UcmaFile::fake(OwnedFd::from(fake)));
+        let inner = ChannelInner::new(UcmaFile::new(OwnedFd::from(fake)));
         (EventChannel { inner }, kernel)
     }
 

@@ -1,12 +1,17 @@
 //! The character devices that the library opens: one uverbs per device, and rdma_cm.
 
 use std::borrow::Cow;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use ucma_abi::RDMA_USER_CM_ABI_VERSION;
 use verbs_abi::netlink as nl;
 
 use super::sources::Sources;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::netlink::{Attributes, Request};
+use crate::sys::node::open_node;
+use crate::sys::per_process::PerProcess;
 
 /// A character device of the RDMA subsystem, as far as the kernel tells about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +54,12 @@ impl Chardev {
     }
 }
 
+const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
+
+/// The number of the connection manager's device whose ABI version was asked for and is right; 0, which none has,
+/// before.
+static CHECKED: PerProcess<AtomicU64> = PerProcess::new();
+
 /// The connection manager's device.
 ///
 /// Asks netlink (`RDMA_NLDEV_CMD_GET_CHARDEV` for `rdma_cm`, which makes the kernel load rdma_ucm)
@@ -73,8 +84,29 @@ fn rdma_cm_from(sources: &mut Sources) -> Chardev {
     })
 }
 
+/// Opens the connection manager's node, whose ABI version must be the one that this crate speaks.
+pub(crate) fn open_rdma_cm() -> Result<OwnedFd> {
+    match CHECKED.load(Ordering::Relaxed) {
+        0 => open_and_check(),
+        number => open_node(RDMA_CM, Some(number)).or_else(|_| open_and_check()),
+    }
+}
+
+/// The same where the node's device is not known, or is another one by now.
+fn open_and_check() -> Result<OwnedFd> {
+    let Chardev { number, abi, .. } = rdma_cm();
+    if let Some(found) = abi {
+        check_abi(RDMA_CM, found, RDMA_USER_CM_ABI_VERSION)?;
+    }
+    let fd = open_node(RDMA_CM, number)?;
+    if let (Some(number), Some(_)) = (number, abi) {
+        CHECKED.store(number, Ordering::Relaxed);
+    }
+    Ok(fd)
+}
+
 /// Refuses a kernel whose ABI version is not the one that the library speaks.
-pub(crate) fn check_abi(
+pub(super) fn check_abi(
     subject: impl Into<Cow<'static, str>>,
     found: u32,
     wanted: u32,

@@ -4,9 +4,10 @@ use nix::errno::Errno;
 use verbs_abi::IB_USER_VERBS_ABI_VERSION;
 use verbs_abi::netlink as nl;
 
+use super::chardev::check_abi;
 use super::kind::driver_of;
 use super::sources::Sources;
-use super::{Chardev, Device, DriverId, Guid, NodeType, check_abi};
+use super::{Chardev, Device, DriverId, Guid, NodeType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::netlink::{Attributes, Failure, Request};
 use crate::sys::remedy;

@@ -38,7 +38,7 @@ pub use verbs_abi::{
     rdma_link_layer as LinkLayer, rdma_node_type as NodeType,
 };
 
-pub(crate) use chardev::check_abi;
+pub(crate) use chardev::open_rdma_cm;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::netlink::Request;

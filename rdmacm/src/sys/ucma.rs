@@ -8,27 +8,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
-use ucma_abi::{
-    Command, RDMA_USER_CM_ABI_VERSION, RDMA_USER_CM_CMD_SET_OPTION, rdma_ucm_cmd_hdr,
-    rdma_ucm_set_option,
-};
+use ucma_abi::{Command, RDMA_USER_CM_CMD_SET_OPTION, rdma_ucm_cmd_hdr, rdma_ucm_set_option};
 use verbs_abi::AlignedU64;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::command::{self, Joined, Refused};
-use super::node::open_node;
-use super::per_process::PerProcess;
 use super::process::Process;
-use crate::device;
-use crate::error::Result;
-
-const PATH: &str = "/dev/infiniband/rdma_cm";
-
-/// The number of the device whose ABI version was asked for and is right; 0, which none has, before.
-static CHECKED: PerProcess<AtomicU64> = PerProcess::new();
 
 /// An open connection-manager file.
 #[derive(Debug)]
@@ -38,33 +25,8 @@ pub(crate) struct UcmaFile {
 }
 
 impl UcmaFile {
-    /// Opens the node, whose ABI version must be the one that this crate speaks.
-    pub(crate) fn open() -> Result<Self> {
-        let fd = match CHECKED.load(Ordering::Relaxed) {
-            0 => None,
-            number => open_node(PATH, Some(number)).ok(),
-        };
-        let fd = fd.map_or_else(Self::open_and_check, Ok)?;
-        Ok(Self { fd, process: Process::current() })
-    }
-
-    /// The same where the node's device is not known, or is another one by now.
-    fn open_and_check() -> Result<OwnedFd> {
-        let chardev = device::rdma_cm();
-        let (number, abi) = (chardev.device_number(), chardev.abi_version());
-        if let Some(found) = abi {
-            device::check_abi(PATH, found, RDMA_USER_CM_ABI_VERSION)?;
-        }
-        let fd = open_node(PATH, number)?;
-        if let (Some(number), Some(_)) = (number, abi) {
-            CHECKED.store(number, Ordering::Relaxed);
-        }
-        Ok(fd)
-    }
-
-    /// A file that takes every command and answers with zeros, to see what is sent.
-    #[cfg(test)]
-    pub(crate) fn fake(fd: OwnedFd) -> Self {
+    /// Takes the node that was just opened.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
         Self { fd, process: Process::current() }
     }
 

@@ -2,17 +2,23 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 
 use guest::error::{Error, Result};
 use guest::plan::Device;
 use guest::report::{Frame, Status};
 
 use crate::host::progress;
-use crate::libtest::{Artifact, Tally};
+use crate::libtest::{Artifact, Counts, Tally};
 use crate::machine::EMULATORS_FAULT;
-use crate::test::{self, Ended};
 use crate::vm::Guest;
 use crate::{host, pair};
+
+/// The package whose ignored tests need the test bed.
+const PACKAGE: &str = "tests";
+
+/// The program that the peers' tests set against the C ones.
+pub(crate) const TOOLS: &str = "rdmatools";
 
 /// Where tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,14 @@ pub(crate) struct Batch<'a> {
     artifact: &'a Artifact,
     guest: &'a Guest,
     tests: Vec<String>,
+}
+
+/// How a test program ended: what it counted, and whether it was content.
+pub(crate) struct Ended {
+    pub(crate) counts: Counts,
+    pub(crate) success: bool,
+    /// What the kernel said against it.
+    pub(crate) complaints: Vec<String>,
 }
 
 impl<'a> Batch<'a> {
@@ -87,14 +101,14 @@ impl<'a> Batch<'a> {
         };
         let command = self.command(&self.tests);
         let outcome = match self.place {
-            Place::Alone => self.guest.run(&test::directory(), &command, counting),
+            Place::Alone => self.guest.run(&directory(), &command, counting),
             Place::RdmaCmFirst => {
                 let guest = Guest { rdma_cm_first: true, ..self.guest.clone() };
-                guest.run(&test::directory(), &command, counting)
+                guest.run(&directory(), &command, counting)
             }
             Place::Pair => {
                 let far = self.command(&[FAR.to_owned()]);
-                pair::run(self.guest, &test::directory(), &command, &far, counting)
+                pair::run(self.guest, &directory(), &command, &far, counting)
             }
         }?;
         let success = match outcome.status {
@@ -112,7 +126,7 @@ impl<'a> Batch<'a> {
     /// The program with `tests`, and where what they run is: `RDMACM_TEST_RDMATOOLS`.
     fn command(&self, tests: &[String]) -> Vec<OsString> {
         let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
-        tools.push(host::build_directory().join("debug").join(test::TOOLS));
+        tools.push(host::build_directory().join("debug").join(TOOLS));
         let mut command =
             vec![OsString::from("env"), tools, OsString::from(&self.artifact.program)];
         command.extend(arguments(tests).map(OsString::from));
@@ -129,6 +143,11 @@ fn unless_emulators_fault<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
         }
         ended => ended,
     }
+}
+
+/// The directory of the package, in which its tests run.
+pub(crate) fn directory() -> PathBuf {
+    host::workspace().join(PACKAGE)
 }
 
 /// What makes a program run these ignored tests.

@@ -1,26 +1,21 @@
 //! `cargo xtask test`: every test of the project, with the test bed that some of them need.
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use guest::error::{Context, Error, Result};
 
-use crate::batch::{self, Batch, Place};
+use crate::batch::{self, Batch, Ended, Place, TOOLS};
 use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::libtest::{self, Artifact, Counts, Tally};
 use crate::packages;
 use crate::vm::{self, Guest};
 
-/// The package whose ignored tests need the test bed, and the one target of it that needs no guest.
-const PACKAGE: &str = "tests";
+/// The target whose tests need no guest.
 const HEADERS: &str = "headers";
-
-/// The program that the peers' tests set against the C ones.
-pub(crate) const TOOLS: &str = "rdmatools";
 
 /// What the tests run besides the project's own programs: the C peers, the C compiler, tools.
 const PACKAGES: [&str; 9] = [
@@ -208,16 +203,11 @@ fn build() -> Result<Vec<Artifact>> {
     let mut cargo = host::cargo();
     cargo.args(["build", "--quiet", "--workspace", "--bin", TOOLS]);
     host::run(&mut cargo, "build the tools that the tests run")?;
-    let manifest = directory().join("Cargo.toml");
+    let manifest = batch::directory().join("Cargo.toml");
     let manifest = manifest
         .to_str()
         .ok_or_else(|| Error::new(format!("the path {} is not valid UTF-8", manifest.display())))?;
     Ok(libtest::integration_tests(&String::from_utf8_lossy(&messages), manifest))
-}
-
-/// The directory of the package, in which its tests run.
-pub(crate) fn directory() -> PathBuf {
-    host::workspace().join(PACKAGE)
 }
 
 /// Runs what needs no bed, by plain `cargo test`.
@@ -234,7 +224,7 @@ fn on_headers(artifact: &Artifact, listed: &[String], guests: &[Guest], tests: &
     progress("== headers");
     let result = uapi_headers(guests).and_then(|headers| {
         let mut program = Command::new(&artifact.program);
-        program.args(batch::arguments(listed)).current_dir(directory());
+        program.args(batch::arguments(listed)).current_dir(batch::directory());
         counted(program.env("RDMACM_UAPI_HEADERS", headers))
     });
     tests.add_program(HEADERS, Some(listed.len()), result);
@@ -246,14 +236,6 @@ fn listed(artifact: &Artifact) -> Result<Vec<String>> {
     program.args(["--ignored", "--list", "--format", "terse"]).stdin(Stdio::null());
     let list = host::output(&mut program, "list the tests")?;
     Ok(libtest::listed(&String::from_utf8_lossy(&list)))
-}
-
-/// How a test program ended: what it counted, and whether it was content.
-pub(crate) struct Ended {
-    pub(crate) counts: Counts,
-    pub(crate) success: bool,
-    /// What the kernel said against it.
-    pub(crate) complaints: Vec<String>,
 }
 
 impl Tests {

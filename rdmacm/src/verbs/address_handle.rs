@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use verbs_abi::{AlignedU64, ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_destroy_ah};
 
-use super::completion::Completion;
 use super::global_route::{GRH_LENGTH, sender};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
+use super::work_completion::Completion;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use nix::errno::Errno;
 use verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route, ib_wc_flags};
 
-use super::completion::Completion;
+use super::work_completion::Completion;
 use crate::device::{Device, Gid, GidType};
 use crate::error::{Error, Result};
 

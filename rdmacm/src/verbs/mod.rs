@@ -45,12 +45,13 @@ mod queue_pair;
 mod registration;
 mod reporter;
 mod srq;
+mod work_completion;
 mod xrc;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
 pub use attributes::QueuePairAttributes;
-pub use completion::{Completion, CompletionQueue, Poller};
+pub use completion::{CompletionQueue, Poller};
 pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub(crate) use context::Depths;
@@ -70,4 +71,5 @@ pub use verbs_abi::{
     ib_uverbs_qp_create_flags as QpCreateFlags, ib_uverbs_qp_type as QpType,
     ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
 };
+pub use work_completion::Completion;
 pub use xrc::{XrcDomain, XrcDomainSharing, XrcTarget};

@@ -26,6 +26,8 @@ use crate::failure::Failure;
 pub(super) struct Side {
     pub(super) id: CmId,
     pub(super) channel: EventChannel,
+    /// The peer has asked for the connection.
+    asked: bool,
     // Before the regions: fields are dropped in this order.
     qp: QueuePair,
     send_cq: CompletionQueue,
@@ -62,8 +64,14 @@ const PATIENCE: u32 = 1 << 22;
 const MIN_RNR_TIMER: u8 = 12;
 
 impl Side {
-    /// Gives `id`, which has a device, what it takes to carry out `plan`.
-    pub(super) fn new(id: CmId, channel: EventChannel, plan: &Plan) -> Result<Self, Failure> {
+    /// Gives `id`, which has a device, what it takes to carry out `plan`; `asked` is whether the peer asks
+    /// for the connection.
+    pub(super) fn new(
+        id: CmId,
+        channel: EventChannel,
+        plan: &Plan,
+        asked: bool,
+    ) -> Result<Self, Failure> {
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
         let send_cq = CompletionQueue::new(&context, plan.tx_depth.saturating_add(1), None)?;
@@ -83,7 +91,7 @@ impl Side {
         // A read on iWARP writes to the local memory as the peer does.
         let outgoing = MemoryRegion::alloc(&pd, size, local | remote)?;
         let incoming = MemoryRegion::alloc(&pd, size, local | remote)?;
-        let side = Self { id, channel, qp, send_cq, recv_cq, outgoing, incoming };
+        let side = Self { id, channel, asked, qp, send_cq, recv_cq, outgoing, incoming };
         let scatter = [side.incoming.sge(..)?];
         let mut receive = side.qp.receive_queue()?;
         for _ in 0..plan.rx_depth {
@@ -155,6 +163,18 @@ impl Side {
     pub(super) fn meet(&mut self, size: u32) -> Result<(), Failure> {
         let last = usize::try_from(size).expect("32 bits fit") - 1;
         self.incoming.write(last, &[0])?;
+        // On iWARP the side that was asked for the connection must not be the first to send.
+        if self.asked {
+            self.hear()?;
+            self.say()
+        } else {
+            self.say()?;
+            self.hear()
+        }
+    }
+
+    /// Sends a message without content.
+    fn say(&self) -> Result<(), Failure> {
         let request = SendRequest {
             wr_id: 0,
             operation: SendOperation::Send,
@@ -163,14 +183,18 @@ impl Side {
         };
         // SAFETY: the request names no memory.
         unsafe { self.qp.post_send(&request) }?;
+        poll(&self.send_cq, 1)
+    }
+
+    /// Receives one.
+    fn hear(&self) -> Result<(), Failure> {
         let mut done = [Completion::default()];
-        let polled = || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(()));
-        spin(&self.channel, polled)?;
+        spin(&self.channel, || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(())))?;
         check(&done)?;
         let scatter = [self.incoming.sge(..)?];
         // SAFETY: as in `new`.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
-        poll(&self.send_cq, 1)
+        Ok(())
     }
 }
 

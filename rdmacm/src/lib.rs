@@ -15,8 +15,8 @@
 //! # Objects
 //!
 //! Everything is owned and may be dropped in any order, from any thread: an object holds what it was
-//! made from. (A request that is posted holds nothing, see [`verbs`].) Dropping never waits for the program; where the C library waits for acknowledgements,
-//! `destroy` does. (The kernel may take its time with the id of an iWARP connection in the making,
+//! made from. (A request that is posted holds nothing, see [`verbs`].) Dropping never waits for the
+//! program; where the C library waits for acknowledgements, `destroy` does. (The kernel may take its time with the id of an iWARP connection in the making,
 //! see [`cm::CmId`].) An event acknowledges itself when it is dropped.
 //!
 //! # Memory
@@ -32,11 +32,11 @@
 //!
 //! # Parameters
 //!
-//! What takes many parameters takes a struct of them, which has a default. A struct expression names
-//! those that are to be otherwise and ends with `..Default::default()`; the compiler refuses one that
-//! does not (for the lack of a field `non_exhaustive`), so that fields can be added. A work request, and
-//! what has the format of a wire or of the kernel, as an address or a path, is complete: all of its
-//! fields are named.
+//! What takes many parameters takes a struct of them, which has a default, or a `new` where something has
+//! to be named. A struct expression names those that are to be otherwise and ends with
+//! `..Default::default()`: one that does not is refused for the lack of a field `non_exhaustive`, which is
+//! not for programs to name. So fields can be added. A work request, and what has the format of a wire or
+//! of the kernel, as an address or a path, is complete: all of its fields are named.
 //!
 //! # Kernels
 //!

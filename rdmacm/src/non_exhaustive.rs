@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// The last field of a public struct that programs fill and that may grow. Nobody else has a value of it to
-/// name, so that a program's struct expression has to end with the default and goes on compiling when a field is added;
-/// `#[non_exhaustive]` would forbid the expression altogether.
+/// The last field of a public struct that programs fill and that may grow. It is hidden and not for programs to
+/// name, so that their struct expressions end with the default and go on compiling when a field is added;
+/// `#[non_exhaustive]` would forbid the expressions altogether.
 ///
 /// ```
 /// use rdmacm::verbs::SharedReceiveQueueAttributes;

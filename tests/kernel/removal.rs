@@ -184,6 +184,7 @@ fn everybody_who_waits_for_requests_hears_of_it() {
     let listener = CmId::new_sync(PortSpace::Tcp).expect("an id");
     listener.bind(own.address).expect("bind");
     listener.listen(1).expect("listen");
+    listener.set_timeout(Some(LONG));
     let wait = |listener: &CmId| gone_with(libc::ENODEV, listener.get_request().map(drop));
     thread::scope(|scope| {
         let waiting = [(); 3].map(|()| scope.spawn(|| wait(&listener)));
@@ -205,6 +206,8 @@ fn a_queue_pair_in_a_group_is_destroyed_all_the_same() {
     id.join_multicast(([239, 1, 3, 1], 0), Membership::Full).expect("join");
     drop(channel.expect_event(EventType::MulticastJoin).expect("joined"));
     thread::scope(|scope| {
+        // Who deletes it waits for the queue pair, which goes with this closure if the test fails.
+        let (id, qp) = (id, qp);
         let deleter = scope.spawn(|| link::delete(own.name));
         let error = channel.expect_event(EventType::Established).expect_err("bad news");
         assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");

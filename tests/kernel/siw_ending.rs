@@ -191,6 +191,7 @@ fn a_connection_of_a_queue_pair_that_the_id_does_not_know_ends_too() {
     ours.expect_event(EventType::Established).expect("the client is connected");
     theirs.expect_event(EventType::Established).expect("the server is connected");
     let _later = Io::new(&client, Shape::default());
+    client.connect(&ConnParam::default()).expect_err("it is connected");
     client.disconnect().expect("disconnect");
     theirs.expect_event(EventType::Disconnected).expect("the server hears");
     ours.expect_event(EventType::Disconnected).expect("the client hears");

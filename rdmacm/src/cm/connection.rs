@@ -148,8 +148,9 @@ impl CmId {
             ece: if qp.is_none() { self.inner.state().local_ece.into() } else { NO_ECE },
         };
         let start = || {
+            self.inner.command(OPERATION, || self.inner.with_peer(), request)?;
             self.inner.state().named_qp = request.conn_param.qp_num;
-            self.inner.command(OPERATION, || self.inner.with_peer(), request)
+            Ok(())
         };
         self.inner.complete(EventType::Established, start)
     }
@@ -203,10 +204,10 @@ impl CmId {
             ece: if qp.is_none() { ece.into() } else { NO_ECE },
         };
         let say = || {
-            self.inner.state().named_qp = request.conn_param.qp_num;
             let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
-            if accepted.is_err() {
-                self.inner.fail_qp();
+            match accepted {
+                Ok(()) => self.inner.state().named_qp = request.conn_param.qp_num,
+                Err(_) => self.inner.fail_qp(),
             }
             accepted
         };

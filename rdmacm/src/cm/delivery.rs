@@ -82,7 +82,9 @@ impl EventChannel {
     /// id.
     pub fn expect_event(&self, wanted: EventType) -> Result<Event> {
         let event = self.get_event()?;
-        match event.failure(wanted) {
+        let advice = ": EventChannel::get_event takes events as they come, and Event::token tells whose \
+                      each is";
+        match event.failure_with_advice(wanted, advice) {
             None => Ok(event),
             Some(error) => Err(error),
         }

@@ -141,6 +141,11 @@ impl Event {
     /// The error that this event is to a program that waited for `wanted`, or `None` if it is what
     /// was wanted.
     pub fn failure(&self, wanted: EventType) -> Option<Error> {
+        self.failure_with_advice(wanted, "")
+    }
+
+    /// The same, with advice for the case that the event is another one.
+    pub(super) fn failure_with_advice(&self, wanted: EventType, advice: &str) -> Option<Error> {
         use EventType as T;
         if self.event_type == wanted && self.status == 0 {
             return None;
@@ -154,7 +159,7 @@ impl Event {
             T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
             _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
-            other => return Some(self.came_instead_of(wanted, other)),
+            other => return Some(self.came_instead_of(wanted, other, advice)),
         };
         let id = IDS.get(self.token.get());
         let id = id.map_or_else(|| format!("id {}", self.token), |id| id.with_peer());
@@ -162,7 +167,7 @@ impl Event {
     }
 
     /// Nothing failed, but somebody waited for something else.
-    fn came_instead_of(&self, wanted: EventType, came: EventType) -> Error {
+    fn came_instead_of(&self, wanted: EventType, came: EventType, advice: &str) -> Error {
         let whose = match self.listener {
             Some(listener) => format!("id {listener}, which listens,"),
             None => format!("id {}", self.token),
@@ -171,10 +176,7 @@ impl Event {
             0 => String::new(),
             status => format!(" with status {status}"),
         };
-        let reason = format!(
-            "{came}{status} of {whose} came first: EventChannel::get_event takes events as they come, \
-             and Event::token tells whose each is"
-        );
+        let reason = format!("{came}{status} of {whose} came first{advice}");
         Error::invalid(WAIT, wanted.to_string(), reason)
     }
 }

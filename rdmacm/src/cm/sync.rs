@@ -85,8 +85,8 @@ impl fmt::Display for Awaited {
 /// | [`join_multicast`](Self::join_multicast) | `MulticastJoin` | the status of `MulticastError`; the id is in the group until it [leaves](Self::leave_multicast) |
 /// | [`disconnect`](Self::disconnect), where the connection is established and its `Established` was read | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
 ///
-/// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, and with EINTR when a
-/// signal interrupts it. Events that no call waits for are dropped when the next call comes across
+/// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, with EINVAL where
+/// `Disconnected` comes in place of what it waits for, and with EINTR when a signal interrupts it. Events that no call waits for are dropped when the next call comes across
 /// them.
 ///
 /// One thread at a time waits in such a call; another one's has EBUSY meanwhile, and so have
@@ -221,7 +221,8 @@ impl CmId {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] where the id is not synchronous or does not listen; [`ErrorKind::TimedOut`] when its
-    /// [time](Self::set_timeout) is over; EINTR, with nothing lost; [`ErrorKind::DeviceGone`], from then
+    /// [time](Self::set_timeout) is over; EINTR for the one that sleeps on the channel, with nothing
+    /// lost; [`ErrorKind::DeviceGone`], from then
     /// on for every thread. Those of [`EventChannel::new`] and of making the queue pair, the peer being
     /// rejected then.
     #[doc(alias = "rdma_get_request")]

@@ -74,7 +74,9 @@ impl Subject {
 pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> Result<ExitCode> {
     let on = |kernel: &Kernel| kernel.devices().iter().filter(|device| devices.contains(device));
     if !kernels.iter().any(|kernel| on(kernel).next().is_some()) {
-        return Err(Error::new("bench: the kernel has no driver for the device"));
+        return Err(Error::new(
+            "bench: none of the kernels named has a driver for the device named",
+        ));
     }
     let mut wanted = subject.packages().to_vec();
     wanted.extend(Guest::packages());

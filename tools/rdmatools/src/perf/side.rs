@@ -107,7 +107,12 @@ impl Side {
     /// perftest: what the connection manager leaves in the queue pair means 655 ms.
     pub(super) fn established(&self) -> Result<(), Failure> {
         if self.id.context()?.device().transport() == Some(Transport::InfiniBand) {
-            self.qp.modify(&QueuePairAttributes::default().min_rnr_timer(MIN_RNR_TIMER))?;
+            let attributes = QueuePairAttributes::default().min_rnr_timer(MIN_RNR_TIMER);
+            let modified = self.qp.modify(&attributes);
+            if modified.is_err() {
+                check_connection(&self.channel)?;
+            }
+            modified?;
         }
         Ok(())
     }
@@ -283,9 +288,17 @@ fn spin<T>(
                 return Ok(found);
             }
         }
-        if let Some(event) = channel.get_event_timeout(Duration::ZERO)? {
+        check_connection(channel)?;
+    }
+}
+
+/// That no event says that there is no connection any more.
+fn check_connection(channel: &EventChannel) -> Result<(), Failure> {
+    match channel.get_event_timeout(Duration::ZERO)? {
+        None => Ok(()),
+        Some(event) => {
             let message = format!("the connection has ended: {}", event.event_type());
-            return Err(Failure::because(message));
+            Err(Failure::because(message))
         }
     }
 }

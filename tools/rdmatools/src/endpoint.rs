@@ -98,7 +98,9 @@ pub(crate) fn poll(cq: &CompletionQueue, mut count: usize) -> Result<(), Failure
     Ok(())
 }
 
-fn check(done: &[Completion]) -> Result<(), Failure> {
+/// That all of them went well.
+#[inline]
+pub(crate) fn check(done: &[Completion]) -> Result<(), Failure> {
     match done.iter().find(|done| !done.is_success()) {
         None => Ok(()),
         Some(done) => Err(Failure::because(format!("a request failed: {}", done.status()))),

@@ -19,7 +19,7 @@ use rdmacm::verbs::{
 
 use super::Operation;
 use super::plan::{Plan, Remote};
-use crate::endpoint::poll;
+use crate::endpoint::{check, poll};
 use crate::failure::Failure;
 
 /// A connection in the making, or made, of which nobody reads the events meanwhile.
@@ -300,14 +300,6 @@ fn check_connection(channel: &EventChannel) -> Result<(), Failure> {
             let message = format!("the connection has ended: {}", event.event_type());
             Err(Failure::because(message))
         }
-    }
-}
-
-#[inline]
-fn check(done: &[Completion]) -> Result<(), Failure> {
-    match done.iter().find(|done| !done.is_success()) {
-        None => Ok(()),
-        Some(done) => Err(Failure::because(format!("a request failed: {}", done.status()))),
     }
 }
 

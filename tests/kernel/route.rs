@@ -1,6 +1,7 @@
 //! What the kernel knows of the way to a peer.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use rdmacm::addr::IbAddress;
 use rdmacm::cm::{EventType, PortSpace};
@@ -37,6 +38,9 @@ fn a_route_grows_with_what_is_known() {
             let expected = IbAddress::new(gid(ip.ip()), PortSpace::Tcp, ip.port());
             assert_eq!((ib.gid, ib.service_id), (expected.gid, expected.service_id));
         }
+        let error = id.resolve_route(Duration::ZERO).expect_err("no time at all");
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+        assert!(error.to_string().contains("must not be zero"), "{error}");
         id.resolve_route(LONG).expect("resolve the route");
         ours.expect_event(EventType::RouteResolved).expect("route resolved");
         let [path] = id.route().expect("route").paths[..] else { panic!("there is one path") };

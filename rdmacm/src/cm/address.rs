@@ -107,7 +107,10 @@ impl CmId {
         self.inner.complete(EventType::RouteResolved, || {
             let sent =
                 self.inner.command("resolve the route of", || self.inner.to_string(), request);
-            sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))
+            sent.map_err(|error| match timeout {
+                Duration::ZERO => error.with_remedy(Errno::EINVAL, "the timeout must not be zero"),
+                _ => error.with_remedy(Errno::ENODEV, NO_DEVICE),
+            })
         })
     }
 

@@ -9,3 +9,7 @@ pub(crate) const MODULES_AND_SYSFS: &str = "load the kernel's RDMA modules (modp
 /// Where a device node is missing.
 pub(crate) const NODE: &str =
     "load the kernel's RDMA modules (modprobe rdma_ucm), or give the container the node";
+
+/// Where memory cannot be registered: EPERM where the limit is zero, ENOMEM where it is too low (or
+/// where memory itself is short).
+pub(crate) const LOCKED_MEMORY: &str = "see the limit of locked memory: ulimit -l, RLIMIT_MEMLOCK";

@@ -14,6 +14,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_rereg_mr};
 
 use super::AccessFlags;
@@ -25,6 +26,7 @@ use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::sys::mapping::Mapping;
+use crate::sys::remedy;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
 ///
@@ -76,8 +78,9 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// EINVAL for a length of zero, and for rights that go with each other only (the peer's writing
-    /// needs local writing); ENOMEM where the memory cannot be had or pinned
-    /// (`RLIMIT_MEMLOCK`).
+    /// needs local writing); [`ErrorKind::Remedy`] with EPERM where the user may pin no memory (the
+    /// limit `RLIMIT_MEMLOCK` is 0), with ENOMEM where it would be more than that limit allows, or
+    /// cannot be had.
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc(pd: &ProtectionDomain, length: usize, access: AccessFlags) -> Result<Self> {
         Self::map(pd, length, None, access)
@@ -196,7 +199,8 @@ impl MemoryRegion {
             access_flags: access,
         };
         // SAFETY: the request's range is that of the arguments, for which the caller answers.
-        let registered = unsafe { pd.context().provider().register_memory(pd.context(), request) }?;
+        let registered = unsafe { pd.context().provider().register_memory(pd.context(), request) };
+        let registered = registered.map_err(advised)?;
         let owned = memory.is_some();
         Ok(Self {
             registration: Arc::new(Registration::new(pd, registered.mr_handle, memory)),
@@ -261,7 +265,7 @@ impl MemoryRegion {
         // SAFETY: the caller answers for the memory, which a region that owns its own has to itself.
         let changed = unsafe { context.file().reregister_memory(request) };
         let keys = changed.map_err(|refused| {
-            context.refused_or_unsupported(OPERATION, WHAT, "this change", refused)
+            advised(context.refused_or_unsupported(OPERATION, WHAT, "this change", refused))
         })?;
         (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         if let Some(pd) = change.pd {
@@ -466,6 +470,12 @@ fn range(operation: &'static str, start: NonNull<u8>, length: usize) -> Result<[
 fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
     let subject = format!("{length} bytes of memory");
     Error::invalid(operation, subject, format!("the addresses from {first:#x} on wrap around"))
+}
+
+/// The same error with what to do where the kernel does not let the user pin the memory.
+fn advised(error: Error) -> Error {
+    let error = error.with_remedy(Errno::EPERM, remedy::LOCKED_MEMORY);
+    error.with_remedy(Errno::ENOMEM, remedy::LOCKED_MEMORY)
 }
 
 /// What [`MemoryRegion::reregister`] is to change.

@@ -19,7 +19,8 @@ fn send(server: SocketAddr, message: &str) -> Result<(), Box<dyn Error>> {
     let init = QueuePairInit { caps, signal_all: true, ..QueuePairInit::new(&cq) };
     let qp = id.create_qp(&pd, &init)?;
     id.connect(&ConnParam::default())?;
-    channel.expect_event(EventType::Established)?;
+    // A server may take its time to accept, or never do it.
+    channel.expect_event_timeout(EventType::Established, Duration::from_secs(10))?;
 
     let payload = Payload::Inline(message.as_bytes());
     let (operation, flags) = (SendOperation::Send, SendFlags::empty());

@@ -81,9 +81,19 @@ fn blocking_before_and_after_a_deadline() {
     assert!(started.elapsed() >= timeout, "{:?}", started.elapsed());
     blocks(&channel);
     assert!(channel.get_event_timeout(Duration::ZERO).expect("look").is_none());
+    let wanted = EventType::AddrResolved;
+    let error = channel.expect_event_timeout(wanted, timeout).expect_err("no event");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    assert!(error.to_string().contains("RDMA_CM_EVENT_ADDR_RESOLVED"), "{error}");
     let id = cause(&channel);
     let event = channel.get_event_timeout(Duration::MAX).expect("wait").expect("an event");
     assert_eq!(event.token(), id.token());
+    let id = cause(&channel);
+    let event = channel.expect_event_timeout(wanted, Duration::MAX).expect("an event");
+    assert_eq!(event.token(), id.token());
+    let _id = cause(&channel);
+    let error = channel.expect_event_timeout(EventType::Established, LONG).expect_err("another");
+    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
     blocks(&channel);
 }
 

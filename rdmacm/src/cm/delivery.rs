@@ -14,9 +14,7 @@ use super::migrate::BELL;
 use super::multicast::GROUPS;
 use super::parse::{EventType, RawEvent};
 use crate::acks::Counted;
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 
 impl EventChannel {
@@ -81,12 +79,22 @@ impl EventChannel {
     /// errno in the event's status; [`ErrorKind::Invalid`] where something else came first, of whichever
     /// id.
     pub fn expect_event(&self, wanted: EventType) -> Result<Event> {
-        let event = self.get_event()?;
-        let advice = ": EventChannel::get_event takes events as they come, and Event::token tells whose \
-                      each is";
-        match event.failure_with_advice(wanted, advice) {
-            None => Ok(event),
-            Some(error) => Err(error),
+        expected(self.get_event()?, wanted)
+    }
+
+    /// The same with a deadline, as [`get_event_timeout`](Self::get_event_timeout) has one: without an
+    /// event within `timeout` it is [`ErrorKind::TimedOut`].
+    ///
+    /// `Established` and `ConnectRequest` are up to the peer's program, and may never come; what a
+    /// program resolves comes within the time that it gives to that.
+    ///
+    /// # Errors
+    ///
+    /// As [`expect_event`](Self::expect_event), but never [`ErrorKind::WouldBlock`].
+    pub fn expect_event_timeout(&self, wanted: EventType, timeout: Duration) -> Result<Event> {
+        match self.get_event_timeout(timeout)? {
+            Some(event) => expected(event, wanted),
+            None => Err(Error::new("wait longer for", wanted.to_string(), ErrorKind::TimedOut)),
         }
     }
 
@@ -189,6 +197,13 @@ impl EventChannel {
             unacknowledged: Some(of_id),
         })
     }
+}
+
+/// The event, if it is a successful `wanted`.
+fn expected(event: Event, wanted: EventType) -> Result<Event> {
+    let advice = ": EventChannel::get_event takes events as they come, and Event::token tells whose \
+                  each is";
+    event.failure_with_advice(wanted, advice).map_or(Ok(event), Err)
 }
 
 fn failed(refused: Refused) -> Error {

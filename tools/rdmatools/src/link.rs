@@ -10,6 +10,7 @@ use crate::failure::Failure;
 
 /// List, add and delete RDMA links
 #[derive(Debug, Args)]
+#[command(subcommand_value_name = "show|add|delete")]
 pub(crate) struct Options {
     #[command(subcommand)]
     action: Option<Action>,

@@ -28,13 +28,13 @@ pub(crate) struct Options {
     /// The group: an address or a name
     #[arg(short = 'm', value_name = "GROUP", required_unless_present = "unmapped")]
     group: Option<String>,
-    /// The group as a GID of InfiniBand
+    /// The group as a GID of InfiniBand, in place of -m; needs -b
     #[arg(short = 'M', value_name = "GID", requires = "bind")]
     unmapped: Option<Ipv6Addr>,
     /// Be a sender
     #[arg(short = 's')]
     sender: bool,
-    /// Local address or name
+    /// Local address or name: that of the device to use
     #[arg(short = 'b', value_name = "ADDR")]
     bind: Option<String>,
     /// Number of ids

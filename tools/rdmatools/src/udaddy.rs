@@ -24,16 +24,16 @@ const RESOLUTION: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// Be the client of this server
+    /// Be the client of the server that has this address; without it, be the server
     #[arg(short = 's', value_name = "ADDR")]
     server: Option<String>,
     /// Local address or name [default for the server: every address]
     #[arg(short = 'b', value_name = "ADDR")]
     bind: Option<String>,
-    /// How addresses are given
+    /// How -s and -b are given
     #[arg(short = 'f', value_name = "FORMAT", ignore_case = true, default_value = "name")]
     format: Format,
-    /// Port space
+    /// Port space [default: udp]
     #[arg(short = 'P', value_name = "SPACE", ignore_case = true, overrides_with = "number")]
     space: Option<Space>,
     /// The same by its number: 0x111 for UDP, 0x2 for IPoIB

@@ -25,7 +25,7 @@ use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 
 use self::measure::{measure, serve};
 use self::plan::{Plan, Remote, Test};
-use self::side::Side;
+use self::side::{Role, Side};
 use crate::failure::Failure;
 use crate::host::resolve;
 
@@ -191,7 +191,7 @@ fn ask(
     channel.expect_event(EventType::AddrResolved)?;
     id.resolve_route(RESOLUTION)?;
     channel.expect_event(EventType::RouteResolved)?;
-    let mut side = Side::new(id, channel, plan, false)?;
+    let mut side = Side::new(id, channel, plan, Role::Client)?;
     let private_data = [plan.to_bytes(), side.local().to_bytes()].concat();
     side.id.connect(&ConnParam { private_data, ..ConnParam::default() })?;
     let event = side.channel.expect_event(EventType::Established)?;
@@ -244,7 +244,7 @@ fn answer(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
     let id = request.take_request().expect("a request brings an id");
     drop(request);
     drop(listener);
-    let mut side = Side::new(id, channel, &plan, true)?;
+    let mut side = Side::new(id, channel, &plan, Role::Server)?;
     let private_data = side.local().to_bytes();
     side.id.accept(&ConnParam { private_data, ..ConnParam::default() })?;
     side.channel.expect_event(EventType::Established)?;

@@ -26,14 +26,22 @@ use crate::failure::Failure;
 pub(super) struct Side {
     pub(super) id: CmId,
     pub(super) channel: EventChannel,
-    /// The peer has asked for the connection.
-    asked: bool,
+    role: Role,
     // Before the regions: fields are dropped in this order.
     qp: QueuePair,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     outgoing: MemoryRegion,
     incoming: MemoryRegion,
+}
+
+/// Which end of the connection a side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It asks for the connection.
+    Client,
+    /// It is asked.
+    Server,
 }
 
 /// What a thread has for itself while it measures: no lock is taken for a message.
@@ -64,13 +72,12 @@ const PATIENCE: u32 = 1 << 22;
 const MIN_RNR_TIMER: u8 = 12;
 
 impl Side {
-    /// Gives `id`, which has a device, what it takes to carry out `plan`; `asked` is whether the peer asks
-    /// for the connection.
+    /// Gives `id`, which has a device, what it takes to carry out `plan`.
     pub(super) fn new(
         id: CmId,
         channel: EventChannel,
         plan: &Plan,
-        asked: bool,
+        role: Role,
     ) -> Result<Self, Failure> {
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
@@ -91,7 +98,7 @@ impl Side {
         // A read on iWARP writes to the local memory as the peer does.
         let outgoing = MemoryRegion::alloc(&pd, size, local | remote)?;
         let incoming = MemoryRegion::alloc(&pd, size, local | remote)?;
-        let side = Self { id, channel, asked, qp, send_cq, recv_cq, outgoing, incoming };
+        let side = Self { id, channel, role, qp, send_cq, recv_cq, outgoing, incoming };
         let scatter = [side.incoming.sge(..)?];
         let mut receive = side.qp.receive_queue()?;
         for _ in 0..plan.rx_depth {
@@ -169,7 +176,7 @@ impl Side {
         let last = usize::try_from(size).expect("32 bits fit") - 1;
         self.incoming.write(last, &[0])?;
         // On iWARP the side that was asked for the connection must not be the first to send.
-        if self.asked {
+        if self.role == Role::Server {
             self.hear()?;
             self.say()
         } else {

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Lets a server and a client exchange so many pings. Success means that both counted them all.
 pub(crate) fn run(pings: u32, report: &Report) -> Result<Status> {
+    say(report, "guest", "times: seconds since the kernel started, and since each program did")?;
     let device = Device::Rxe.name();
     say(
         report,
@@ -121,8 +123,11 @@ fn relay(
     })
 }
 
-/// Sends a line: who says it, and when, in seconds since the kernel started.
+/// Sends a line: who says it, and when, in seconds since the kernel started. Lines are sent in the order of
+/// their times.
 fn say(report: &Report, who: &str, what: &str) -> Result<()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let uptime = fs::read_to_string("/proc/uptime").context("read the time")?;
     let now = uptime.split(' ').next().unwrap_or_default();
     report.send(&Frame::Output(format!("{now:>7} s  {who:6}  {what}\n").into_bytes()))

@@ -1,7 +1,6 @@
 //! What is sent, by which program, and what both programs are told alike.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::path::Path;
 
 use rdmacm::device::{Device, DriverId};
@@ -85,7 +84,7 @@ impl Load {
     /// Our program or perftest's: its server on the address, or the client of that.
     pub(super) fn program(&self, maker: Maker, place: &Place<'_>, side: Side) -> Program {
         let Self { test, operation, .. } = self;
-        let Place { directory, device, address, port, processors, .. } = place;
+        let Place { directory, device, address, port, .. } = place;
         let program = match maker {
             Maker::Ours => Program::new(directory.join("rdmatools")).args([
                 test.name(),
@@ -122,7 +121,7 @@ impl Load {
             (Side::Server, Maker::Ours) => program.args(["-b", address]),
             (Side::Server, Maker::C) => program,
         };
-        scheduler::on(*processors, side as usize, &program)
+        scheduler::on(side as usize, &program)
     }
 
     /// What both are told alike.
@@ -159,7 +158,6 @@ pub(super) struct Place<'a> {
     pub(super) device: &'a Device,
     pub(super) address: &'a str,
     pub(super) port: &'a str,
-    pub(super) processors: NonZeroUsize,
     /// Cycles of the processor in a microsecond.
     pub(super) cycles: f64,
 }

@@ -9,7 +9,6 @@ mod scheduler;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::Instant;
 
 use rdmacm::device::Device;
@@ -54,9 +53,7 @@ pub(crate) fn rows(
     scheduler::cut_slices()?;
     let cycles = printed::cycles(&fs::read_to_string("/proc/cpuinfo")?);
     let cycles = cycles.ok_or("the kernel does not know the processor's clock")?;
-    let processors = thread::available_parallelism()?;
-    let bench =
-        Bench { place: Place { directory, device, address, port: PORT, processors, cycles } };
+    let bench = Bench { place: Place { directory, device, address, port: PORT, cycles } };
     let mut rows = Vec::new();
     // Before: strace is to get a processor from those that poll.
     for load in kinds() {

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::process;
+use std::{process, thread};
 
 use nix::mount::{MsFlags, mount};
 
@@ -44,8 +44,9 @@ pub(super) fn prefer_others() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The program on the processor of that number, of as many as there are.
-pub(super) fn on(processors: NonZeroUsize, number: usize, program: &Program) -> Program {
+/// The program on the processor of that number, or where there are fewer, on one of those.
+pub(super) fn on(number: usize, program: &Program) -> Program {
+    let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let number = (number % processors).to_string();
     Program::new("taskset")
         .args(["--cpu-list", &number])

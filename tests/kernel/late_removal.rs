@@ -1,14 +1,12 @@
 //! A device that goes where the kernel tells rdma_cm of it after ib_uverbs, which waits for every context: run in a guest
 //! that has loaded rdma_cm first, as `modprobe rdma_ucm` does.
 
-use std::thread;
+use std::time::Duration;
 
-use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType};
-use rdmacm::device::link;
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, channel, id};
+use crate::bed::{Connection, LONG, channel, id};
 use crate::io::Shape;
 use crate::removal::Own;
 
@@ -17,29 +15,24 @@ fn hear_when_the_last_context_is_closed(own: &Own) {
     let bound = id(&channel);
     bound.bind(own.address).expect("bind");
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
-    thread::scope(|scope| {
-        let deleter = scope.spawn(|| link::delete(own.name));
-        wait_until("the device is no longer listed", || !own.exists());
-        channel.set_nonblocking(true).expect("do not block");
-        let error = channel.get_event().expect_err("no event");
-        assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error:?}");
-        channel.set_nonblocking(false).expect("block again");
-        bound.local_addr().expect("the id has a device still");
-        let context = connection.client.id.context().expect("it has a device");
-        assert!(!context.is_gone(), "nobody has said so");
-        drop(context);
-        assert!(!deleter.is_finished(), "the driver cannot take a context from its user");
-        let Connection { client, server, .. } = connection;
-        client.id.destroy().expect("destroy");
-        server.id.destroy().expect("destroy");
-        drop((client.io, server.io));
-        let event = channel.get_event().expect("an event");
-        assert_eq!((event.event_type(), event.status()), (EventType::DeviceRemoval, 0));
-        assert_eq!(event.token(), bound.token());
-        drop(event);
-        bound.destroy().expect("destroy");
-        deleter.join().expect("the deleter lives").expect("delete the link");
-    });
+    let deletion = own.delete();
+    wait_until("the device is no longer listed", || !own.exists());
+    assert!(channel.get_event_timeout(Duration::ZERO).expect("look").is_none(), "nobody is told");
+    bound.local_addr().expect("the id has a device still");
+    let context = connection.client.id.context().expect("it has a device");
+    assert!(!context.is_gone(), "nobody has said so");
+    drop(context);
+    assert!(deletion.waits(), "the driver cannot take a context from its user");
+    let Connection { client, server, .. } = connection;
+    client.id.destroy().expect("destroy");
+    server.id.destroy().expect("destroy");
+    drop((client.io, server.io));
+    let event = channel.get_event_timeout(LONG).expect("read").expect("an event");
+    assert_eq!((event.event_type(), event.status()), (EventType::DeviceRemoval, 0));
+    assert_eq!(event.token(), bound.token());
+    drop(event);
+    bound.destroy().expect("destroy");
+    deletion.finish();
     own.comes_back();
 }
 

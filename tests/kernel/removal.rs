@@ -1,15 +1,19 @@
 //! A device that goes while it is in use.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, EventType, Membership, PortSpace};
+use rdmacm::cm::{
+    CmId, ConnParam, EndpointQueuePair, EventChannel, EventType, Membership, PortSpace,
+};
 use rdmacm::device::{self, link};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
     ProtectionDomain, QpState, QueuePair, QueuePairInit, SendFlags, SendOperation,
 };
 use rdmacm::{Error, ErrorKind};
+use rdmacm_tests::wait_until;
 
 use crate::bed::{Connection, LONG, Side, ask, channel, connect, id, listen, request, resolve};
 use crate::io::Shape;
@@ -56,6 +60,14 @@ impl Own {
         Connection::to(self.address, Shape::default(), &ConnParam::default()).close();
     }
 
+    /// Begins to delete the link, which waits until nobody has the device open.
+    pub(crate) fn delete(&self) -> Deletion {
+        let (says, hears) = mpsc::channel();
+        let name = self.name;
+        thread::spawn(move || says.send(link::delete(name)));
+        Deletion(hears)
+    }
+
     pub(crate) fn exists(&self) -> bool {
         device::list().expect("list").iter().any(|device| device.name() == self.name)
     }
@@ -64,6 +76,20 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         ip(&["link", "delete", self.netdev]);
+    }
+}
+
+/// A link that is being deleted.
+pub(crate) struct Deletion(Receiver<rdmacm::Result<()>>);
+
+impl Deletion {
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        self.0.recv_timeout(LONG).expect("nobody has the device open").expect("delete the link");
     }
 }
 
@@ -104,6 +130,15 @@ fn is_marked(side: &Side) {
     side.io.cq().poll(&mut [Completion::default()]).expect("poll");
 }
 
+/// The error that the next event on `channel` is, which tells of the removal.
+#[track_caller]
+fn bad_news(channel: &EventChannel) -> Error {
+    let event = channel.expect_event_timeout(EventType::Established, LONG);
+    let error = event.expect_err("bad news");
+    assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");
+    error
+}
+
 /// A listener on every device of the time, and a device that comes after it.
 fn serves_what_comes_later(own: impl FnOnce() -> Own) {
     let (ours, theirs) = (channel(), channel());
@@ -116,8 +151,8 @@ fn serves_what_comes_later(own: impl FnOnce() -> Own) {
     let client = ask(&ours, (own.address.ip(), any.port()).into(), &ConnParam::default());
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
-    ours.expect_event(EventType::Established).expect("connected");
-    theirs.expect_event(EventType::Established).expect("connected");
+    ours.expect_event_timeout(EventType::Established, LONG).expect("connected");
+    theirs.expect_event_timeout(EventType::Established, LONG).expect("connected");
     for side in [&client, &server] {
         assert_eq!(side.id.context().expect("a device").device().name(), own.name);
     }
@@ -149,14 +184,13 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
     bound.bind(own.address).expect("bind");
     let resolved = resolve(&channel, server);
     // Nobody has the device open, so it goes at once.
-    link::delete(own.name).expect("delete the link");
+    own.delete().finish();
     assert!(!own.exists());
     let mut ids = vec![listener, bound, resolved];
     let mut told: Vec<_> = ids
         .iter()
         .map(|_| {
-            let error = channel.expect_event(EventType::Established).expect_err("bad news");
-            assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");
+            let error = bad_news(&channel);
             error.subject().to_owned()
         })
         .collect();
@@ -188,7 +222,7 @@ fn everybody_who_waits_for_requests_hears_of_it() {
     let wait = |listener: &CmId| gone_with(libc::ENODEV, listener.get_request().map(drop));
     thread::scope(|scope| {
         let waiting = [(); 3].map(|()| scope.spawn(|| wait(&listener)));
-        link::delete(own.name).expect("delete the link");
+        own.delete().finish();
         waiting.into_iter().for_each(|waiting| waiting.join().expect("it heard of it"));
     });
     wait(&listener);
@@ -204,56 +238,47 @@ fn a_queue_pair_in_a_group_is_destroyed_all_the_same() {
     id.bind(own.address).expect("bind");
     let qp = id.create_endpoint_qp(&EndpointQueuePair::default()).expect("queue pair");
     id.join_multicast(([239, 1, 3, 1], 0), Membership::Full).expect("join");
-    drop(channel.expect_event(EventType::MulticastJoin).expect("joined"));
-    thread::scope(|scope| {
-        // Who deletes it waits for the queue pair, which goes with this closure if the test fails.
-        let (id, qp) = (id, qp);
-        let deleter = scope.spawn(|| link::delete(own.name));
-        let error = channel.expect_event(EventType::Established).expect_err("bad news");
-        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");
-        id.destroy().expect("destroy");
-        qp.destroy().expect("it is in no group any more");
-        deleter.join().expect("the deleter lives").expect("delete the link");
-    });
+    drop(channel.expect_event_timeout(EventType::MulticastJoin, LONG).expect("joined"));
+    let deletion = own.delete();
+    bad_news(&channel);
+    id.destroy().expect("destroy");
+    qp.destroy().expect("it is in no group any more");
+    deletion.finish();
 }
 
 /// The sides of a connection hear of it, and hold the device until they let go of what they have.
 fn holds_the_device(own: &Own) {
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
-    thread::scope(|scope| {
-        let deleter = scope.spawn(|| link::delete(own.name));
-        for (side, channel) in [
-            (&connection.client, &connection.client_channel),
-            (&connection.server, &connection.server_channel),
-        ] {
-            let event = loop {
-                let event = channel.get_event().expect("an event");
-                // The other side may have gone first.
-                if event.event_type() != EventType::Disconnected {
-                    break event;
-                }
-            };
-            assert_eq!(event.event_type(), EventType::DeviceRemoval);
-            assert_eq!((event.token(), event.status()), (side.id.token(), 0));
-        }
-        for side in [&connection.client, &connection.server] {
-            // The kernel closes the id a moment after it has told.
-            while side.id.local_addr().is_ok() {
-                thread::yield_now();
+    let deletion = own.delete();
+    for (side, channel) in [
+        (&connection.client, &connection.client_channel),
+        (&connection.server, &connection.server_channel),
+    ] {
+        let event = loop {
+            let event = channel.get_event_timeout(LONG).expect("read").expect("an event");
+            // The other side may have gone first.
+            if event.event_type() != EventType::Disconnected {
+                break event;
             }
-            gone(side.id.local_addr());
-            gone(side.id.connect(&ConnParam::default()));
-            gone(side.id.disconnect());
-            gone(side.id.reject(b""));
-            is_marked(side);
-        }
-        let Connection { client, server, .. } = connection;
-        client.id.destroy().expect("destroy");
-        server.id.destroy().expect("destroy");
-        assert!(!deleter.is_finished(), "the driver cannot take a context from its user");
-        drop((client.io, server.io));
-        deleter.join().expect("the deleter lives").expect("delete the link");
-    });
+        };
+        assert_eq!(event.event_type(), EventType::DeviceRemoval);
+        assert_eq!((event.token(), event.status()), (side.id.token(), 0));
+    }
+    for side in [&connection.client, &connection.server] {
+        // The kernel does it a moment after it has told.
+        wait_until("the id is closed", || side.id.local_addr().is_err());
+        gone(side.id.local_addr());
+        gone(side.id.connect(&ConnParam::default()));
+        gone(side.id.disconnect());
+        gone(side.id.reject(b""));
+        is_marked(side);
+    }
+    let Connection { client, server, .. } = connection;
+    client.id.destroy().expect("destroy");
+    server.id.destroy().expect("destroy");
+    assert!(deletion.waits(), "the driver cannot take a context from its user");
+    drop((client.io, server.io));
+    deletion.finish();
     own.comes_back();
 }
 
@@ -275,7 +300,7 @@ fn a_device_that_comes_again_is_another() {
     let own = Own::rxe();
     let first = crate::bed::device(own.name);
     Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
-    link::delete(own.name).expect("nobody holds it any more");
+    own.delete().finish();
     drop(own);
     let own = Own::rxe();
     let second = crate::bed::device(own.name);

@@ -6,18 +6,25 @@
 //! - [`cm`]: the connection manager: channels, ids, events.
 //! - [`verbs`]: what moves data: memory regions, completion queues, queue pairs.
 //!
-//! A client that sends one message:
+//! A client that sends one message, by the [steps](cm) of the connection manager:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/client.rs")]
 //! ```
 //!
+//! And the server that receives it:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/server.rs")]
+//! ```
+//!
 //! # Objects
 //!
-//! Everything is owned and may be dropped in any order, from any thread: an object holds what it was
-//! made from. (A request that is posted holds nothing, see [`verbs`].) Dropping never waits for the
-//! program; where the C library waits for acknowledgements, `destroy` does. (The kernel may take its time with the id of an iWARP connection in the making,
-//! see [`cm::CmId`].) An event acknowledges itself when it is dropped.
+//! Everything is owned and may be dropped in any order, from any thread: an object holds what it
+//! was made from. (A request that is posted holds nothing, see [`verbs`].) Dropping never waits for
+//! the program; where the C library waits for acknowledgements, `destroy` does. (The kernel may
+//! take its time with the id of an iWARP connection in the making, see [`cm::CmId`].) An event
+//! acknowledges itself when it is dropped.
 //!
 //! # Memory
 //!

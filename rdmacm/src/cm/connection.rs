@@ -157,9 +157,9 @@ impl CmId {
 
     /// Accepts the request that brought this id.
     ///
-    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR
-    /// three times and MODIFY_QP twice; on iWARP the last step is the kernel's, in ACCEPT). `Established` follows; `Disconnected`, `Unreachable` or
-    /// `ConnectError` where the peer does not go on.
+    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR three
+    /// times and MODIFY_QP twice; on iWARP the last step is the kernel's, in ACCEPT). `Established`
+    /// follows; `Disconnected`, `Unreachable` or `ConnectError` where the peer does not go on.
     ///
     /// Depths of [`ConnParam::MAX`] become what the request asks for, within what the device can.
     /// Others are held to what the device can, and the initiator depth to what the request offers,
@@ -176,9 +176,10 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams, 251
-    /// on iWARP), for depths above the device's, for an initiator depth above the request's (not on
-    /// iWARP), and for no queue pair at all; EINVAL in the wrong state. Where the queue pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
+    /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams,
+    /// 251 on iWARP), for depths above the device's, for an initiator depth above the request's
+    /// (not on iWARP), and for no queue pair at all; EINVAL in the wrong state. Where the queue
+    /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
     /// drop the id. [`ErrorKind::Invalid`] on an id that no request brought, or that is accepted
     /// already. Where the command itself is refused the queue pair is in ERR, and the kernel has
     /// rejected the peer if there was one to reject.

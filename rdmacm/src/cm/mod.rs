@@ -9,8 +9,12 @@
 //! | 2 | [`CmId::resolve_addr`] | `AddrResolved` or `AddrError` | |
 //! | 3 | [`CmId::resolve_route`] | `RouteResolved` or `RouteError` | |
 //! | 4 | [`CmId::create_qp`], [`CmId::connect`] | on the server `ConnectRequest`, which brings a new id | |
-//! | 5 | | on both `Established`, or on the client `Rejected`, `Unreachable` | [`CmId::create_qp`], [`CmId::accept`] or [`CmId::reject`] |
-//! | 6 | [`CmId::disconnect`] | on both `Disconnected` | [`CmId::disconnect`] |
+//! | 5 | | on both `Established`, or on the client `Rejected`, `Unreachable` | [`CmId::create_qp`], the first receives, [`CmId::accept`]; or [`CmId::reject`] |
+//! | 6 | [`CmId::disconnect`] | on the server `Disconnected` | |
+//! | 7 | | on the client `Disconnected` | [`CmId::disconnect`] |
+//!
+//! Either side may be the first to disconnect. The [front page](crate) has a client and a server that take
+//! these steps.
 //!
 //! Ids for datagrams ([`PortSpace::Udp`]) go through steps 1 to 4 to learn where to send; there is
 //! no connection, and on the server no event follows its [`CmId::accept`]. They join multicast

@@ -23,8 +23,8 @@ use crate::verbs::QpType;
 #[derive(Debug)]
 pub(super) struct Synchronous {
     channel: EventChannel,
-    /// Held for writing by the call that waits for the outcome of what it started, or that ends the mode, and for reading by
-    /// those that wait for requests.
+    /// Held for writing by the call that waits for the outcome of what it started, or that ends the
+    /// mode, and for reading by those that wait for requests.
     turn: RwLock<()>,
     /// Of the one of those that sleeps on the channel, where a removal of the device is told once.
     requests: Turn,
@@ -86,8 +86,8 @@ impl fmt::Display for Awaited {
 /// | [`disconnect`](Self::disconnect), where the connection is established and its `Established` was read | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
 ///
 /// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, with EINVAL where
-/// `Disconnected` comes in place of what it waits for, and with EINTR when a signal interrupts it. Events that no call waits for are dropped when the next call comes across
-/// them.
+/// `Disconnected` comes in place of what it waits for, and with EINTR when a signal interrupts it.
+/// Events that no call waits for are dropped when the next call comes across them.
 ///
 /// One thread at a time waits in such a call; another one's has EBUSY meanwhile, and so have
 /// [`migrate`](Self::migrate) and [`leave_multicast`](Self::leave_multicast).

@@ -177,11 +177,11 @@ impl Context {
     /// [asynchronous event](Self::async_events) said that the device failed
     /// (`IB_EVENT_DEVICE_FATAL`).
     ///
-    /// Posts and commands are [`ErrorKind::DeviceGone`] from then on, and [`shared`](Self::shared) does
-    /// not hand out the context again. What is left to do is done as before: queue pairs go to ERR and are drained, what has
-    /// completed is polled, events are read, objects are destroyed and dropped. The kernel keeps a
-    /// removed device until its contexts are closed, and rxe and siw do not let go of theirs before: drop
-    /// them, and all that was made in them.
+    /// Posts and commands are [`ErrorKind::DeviceGone`] from then on, and [`shared`](Self::shared)
+    /// does not hand out the context again. What is left to do is done as before: queue pairs go to
+    /// ERR and are drained, what has completed is polled, events are read, objects are destroyed
+    /// and dropped. The kernel keeps a removed device until its contexts are closed, and rxe and
+    /// siw do not let go of theirs before: drop them, and all that was made in them.
     #[inline]
     pub fn is_gone(&self) -> bool {
         self.inner.gone.load(Ordering::Relaxed)

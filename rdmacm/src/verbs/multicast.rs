@@ -20,10 +20,10 @@ impl QueuePair {
     /// Has the datagrams of a multicast group delivered to the queue pair, which must be one for
     /// datagrams. `IB_USER_VERBS_CMD_ATTACH_MCAST`.
     ///
-    /// The port must have joined the group: [`CmId::join_multicast`](crate::cm::CmId::join_multicast)
-    /// does that, and attaches the id's own queue pair by itself. `lid` is that of the group, 0 on RoCE. Once more for the
-    /// same group does nothing.
-    /// The queue pair is detached where it is dropped.
+    /// The port must have joined the group:
+    /// [`CmId::join_multicast`](crate::cm::CmId::join_multicast) does that, and attaches the id's
+    /// own queue pair by itself. `lid` is that of the group, 0 on RoCE. Once more for the same
+    /// group does nothing. The queue pair is detached where it is dropped.
     ///
     /// # Errors
     ///

@@ -53,9 +53,10 @@ impl Default for SharedReceiveQueueAttributes {
 /// completion queue, and [says](super::Completion::qp_num) which one that is.
 ///
 /// What is posted stays when a queue pair goes to ERR: only the request of a message that was
-/// coming in completes. With rxe on Linux 6.12 not even that, where packets of the message had yet to
-/// come: the request is lost, and its memory free when that queue pair is destroyed. A message for which no request is left is as one to a queue pair without
-/// receives: the sender tries again ("receiver not ready"), on iWARP the connection ends.
+/// coming in completes. With rxe on Linux 6.12 not even that, where packets of the message had yet
+/// to come: the request is lost, and its memory free when that queue pair is destroyed. A message
+/// for which no request is left is as one to a queue pair without receives: the sender tries again
+/// ("receiver not ready"), on iWARP the connection ends.
 #[doc(alias = "ibv_srq")]
 #[derive(Debug, Clone)]
 pub struct SharedReceiveQueue {

@@ -194,10 +194,10 @@ impl SharedReceiveQueue {
 /// | `ibv_create_xrc_srq` | [`SharedReceiveQueue::in_domain`] | `CREATE_XSRQ` |
 /// | `ibv_close_xrc_domain` | [`XrcDomain::close`], or dropping it | `CLOSE_XRCD` |
 ///
-/// The queue pair lives in the kernel until the last who has created or opened it lets go, in whichever process
-/// that is and whether by a call or by its end; who created it is one of them. The old
-/// calls go by number and register a process once. Here each [`open`](Self::open) is a handle of its own, even in the same
-/// process, which counts for itself.
+/// The queue pair lives in the kernel until the last who has created or opened it lets go, in
+/// whichever process that is and whether by a call or by its end; who created it is one of them.
+/// The old calls go by number and register a process once. Here each [`open`](Self::open) is a
+/// handle of its own, even in the same process, which counts for itself.
 ///
 /// A clone is the same handle.
 #[doc(alias = "ibv_create_xrc_rcv_qp")]

@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device
 /// (ENODEV)`. The kernel's errno is kept as it was, see [`Error::errno`].
-#[derive(thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("cannot {operation}{}{subject}: {kind}", if subject.is_empty() { "" } else { " " })]
 pub struct Error {
     operation: &'static str,
@@ -26,7 +26,7 @@ pub struct Error {
 /// Why an operation failed.
 ///
 /// Only what a caller would branch on has a variant of its own; the rest is [`ErrorKind::Os`].
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The kernel refused.

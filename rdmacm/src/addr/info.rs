@@ -47,7 +47,7 @@ bitflags! {
 /// What [`getaddrinfo`] is to find. `struct rdma_addrinfo`, as hints.
 ///
 /// Made from its default: see [Parameters](crate#parameters).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
     /// How to go about it.
     pub flags: AddrInfoFlags,

@@ -20,7 +20,7 @@ const RESOLUTION: Duration = Duration::from_secs(2);
 ///
 /// Made from its default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointQueuePair {
     /// The protection domain; without one [the default](CmId::default_pd).
     pub pd: Option<ProtectionDomain>,

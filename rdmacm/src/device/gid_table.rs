@@ -50,6 +50,8 @@ impl Port {
     /// # Errors
     ///
     /// ENOENT where sysfs is not mounted or the device is gone.
+    #[doc(alias = "ibv_query_gid")]
+    #[doc(alias = "ibv_query_gid_ex")]
     #[doc(alias = "ibv_query_gid_table")]
     pub fn gids(&self) -> Result<GidTable> {
         let slots = self.directory.child("gids").names().unwrap_or_default().len();

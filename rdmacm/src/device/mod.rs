@@ -59,6 +59,7 @@ use sources::Sources;
 /// has another ABI version than the library.
 ///
 /// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
+#[doc(alias = "ibv_free_device_list")]
 #[doc(alias = "ibv_get_device_list")]
 pub fn list() -> Result<Vec<Device>> {
     discovery::list(&mut Sources::open())

@@ -7,6 +7,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_de
 use super::global_route::{GRH_LENGTH, sender};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
+use super::same::equal_if_same;
 use super::work_completion::Completion;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -127,10 +128,4 @@ impl Shared for Inner {
     }
 }
 
-impl PartialEq for AddressHandle {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-}
-
-impl Eq for AddressHandle {}
+equal_if_same!(AddressHandle, inner);

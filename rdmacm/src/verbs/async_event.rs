@@ -21,7 +21,7 @@ use crate::registry::Token;
 /// several readers each event goes to one. It is for waiting only; events are read by these
 /// methods. The kernel keeps events until they are read.
 #[doc(alias = "async_fd")]
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEventChannel {
     context: Context,
 }

@@ -18,6 +18,7 @@ use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
+use super::same::equal_if_same;
 use super::work_completion::Completion;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -518,10 +519,4 @@ impl Drop for Inner {
     }
 }
 
-impl PartialEq for CompletionQueue {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-}
-
-impl Eq for CompletionQueue {}
+equal_if_same!(CompletionQueue, inner);

@@ -12,6 +12,7 @@ use super::completion::CompletionQueue;
 use super::context::Context;
 use super::event_file::EventFile;
 use super::reporter::hand_out_completion;
+use super::same::equal_if_same;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -23,6 +24,7 @@ use crate::registry::Token;
 /// A clone is the same channel. Several queues of a device may share one: their events say whose
 /// they are, and [`CompletionQueue::wait`] is not for them.
 #[doc(alias = "ibv_comp_channel")]
+#[doc(alias = "ibv_destroy_comp_channel")]
 #[derive(Debug, Clone)]
 pub struct CompletionChannel {
     inner: Arc<Inner>,
@@ -145,3 +147,5 @@ impl CompletionEvent {
         self.token
     }
 }
+
+equal_if_same!(CompletionChannel, inner);

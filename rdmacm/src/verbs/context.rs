@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::event_file::EventFile;
 use super::pd::PdObject;
+use super::same::equal_if_same;
 use crate::device::{self, Device, DriverId, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -26,6 +27,7 @@ use crate::sys::uverbs::UverbsFile;
 ///
 /// A clone is the same context. The context closes when the last of its clones and of the objects
 /// made in it is gone.
+#[doc(alias = "ibv_close_device")]
 #[doc(alias = "ibv_context")]
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -386,13 +388,7 @@ impl Context {
     }
 }
 
-impl PartialEq for Context {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-}
-
-impl Eq for Context {}
+equal_if_same!(Context, inner);
 
 #[cfg(test)]
 mod tests {

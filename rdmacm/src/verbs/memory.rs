@@ -21,6 +21,7 @@ use super::AccessFlags;
 use super::pd::ProtectionDomain;
 use super::post::Sge;
 use super::registration::Registration;
+use super::same::equal_if_same;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
@@ -504,10 +505,4 @@ impl Drop for MemoryRegion {
     }
 }
 
-impl PartialEq for MemoryRegion {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.registration, &other.registration)
-    }
-}
-
-impl Eq for MemoryRegion {}
+equal_if_same!(MemoryRegion, registration);

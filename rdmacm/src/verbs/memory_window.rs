@@ -16,6 +16,7 @@ use super::pd::ProtectionDomain;
 use super::post::SendOperation;
 use super::queue_pair::QueuePair;
 use super::registration::Registration;
+use super::same::equal_if_same;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
@@ -283,10 +284,4 @@ impl Shared for Inner {
     }
 }
 
-impl PartialEq for MemoryWindow {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-}
-
-impl Eq for MemoryWindow {}
+equal_if_same!(MemoryWindow, inner);

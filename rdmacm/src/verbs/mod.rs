@@ -44,6 +44,7 @@ mod post;
 mod queue_pair;
 mod registration;
 mod reporter;
+mod same;
 mod srq;
 mod work_completion;
 mod xrc;

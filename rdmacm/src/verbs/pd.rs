@@ -6,6 +6,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
 
 use super::context::Context;
 use super::object::{self, Object};
+use super::same::equal_if_same;
 use crate::error::{DestroyError, Result};
 
 /// What ties memory regions to the queue pairs that may use them.
@@ -70,10 +71,4 @@ impl ProtectionDomain {
     }
 }
 
-impl PartialEq for ProtectionDomain {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.object, &other.object)
-    }
-}
-
-impl Eq for ProtectionDomain {}
+equal_if_same!(ProtectionDomain, object);

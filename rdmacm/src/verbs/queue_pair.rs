@@ -17,6 +17,7 @@ use super::multicast::{Group, detach};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
+use super::same::equal_if_same;
 use super::srq::SharedReceiveQueue;
 use super::{QpCreateFlags, QpState, QpType};
 #[cfg(doc)]
@@ -511,3 +512,5 @@ impl Drop for Inner {
         }
     }
 }
+
+equal_if_same!(QueuePair, inner);

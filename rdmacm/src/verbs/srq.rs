@@ -13,6 +13,7 @@ use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
+use super::same::equal_if_same;
 use super::xrc::XrcDomain;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
@@ -319,10 +320,4 @@ impl Shared for Inner {
     }
 }
 
-impl PartialEq for SharedReceiveQueue {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-}
-
-impl Eq for SharedReceiveQueue {}
+equal_if_same!(SharedReceiveQueue, inner);

@@ -31,6 +31,7 @@ use super::context::Context;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
+use super::same::equal_if_same;
 use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -131,13 +132,7 @@ impl XrcDomain {
     }
 }
 
-impl PartialEq for XrcDomain {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.object, &other.object)
-    }
-}
-
-impl Eq for XrcDomain {}
+equal_if_same!(XrcDomain, object);
 
 impl SharedReceiveQueue {
     /// Makes a shared receive queue that senders name by its [number](Self::number), and that messages reach
@@ -360,3 +355,5 @@ impl Shared for Inner {
         Some(&self.reporter)
     }
 }
+
+equal_if_same!(XrcTarget, inner);

@@ -9,6 +9,7 @@ use verbs_abi::{
 };
 
 use super::attributes::{QueuePairAttributes, modification, query};
+use super::buffer::Buffer;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::exclusive::Exclusive;
@@ -149,6 +150,8 @@ pub(super) struct Inner {
     /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
     /// detached.
     pub(super) groups: Mutex<Vec<Group>>,
+    /// Behind the object: buffers that the device may use as long as the kernel's queue pair is there.
+    pub(super) kept: Mutex<Vec<Buffer>>,
 }
 
 impl QueuePair {
@@ -259,6 +262,7 @@ impl QueuePair {
             send: Exclusive::new(send),
             receive: Exclusive::new(receive),
             groups: Mutex::default(),
+            kept: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -110,6 +110,9 @@ impl ReceiveQueue<'_> {
     /// - stays allocated and registered;
     /// - is neither written nor read, except in ways that cope with a device writing to it.
     ///
+    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of the same
+    /// queue pair have given a request of theirs.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that

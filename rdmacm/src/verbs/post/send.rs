@@ -197,6 +197,9 @@ impl SendQueue<'_> {
     /// - is not written, and for a read neither written nor read, except in ways that cope with a
     ///   device doing the same.
     ///
+    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of the same
+    /// queue pair have given a request of theirs.
+    ///
     /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
     /// protect. The region of a [`SendOperation::BindWindow`] stays registered until that has
     /// completed; what the bind lets peers do is as if the region had been

@@ -1,0 +1,122 @@
+//! Registered memory that has one owner at a time.
+//!
+//! # Safety
+//!
+//! A [`Buffer`] is a part of a region that no other buffer has, and the region is nobody else's. It allows
+//! local writing only, so that a device writes there for requests with the region's key and for no peer
+//! by itself. That key is known here and to [`BufferQueues`](super::BufferQueues), which have the buffer
+//! from before its request is posted until the device is done with it. So a buffer that somebody can
+//! look at is memory like any other.
+#![expect(unsafe_code, reason = "hands out registered memory as slices")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use super::AccessFlags;
+use super::memory::MemoryRegion;
+use super::pd::ProtectionDomain;
+use super::post::Sge;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+
+/// Buffers begin at multiples of this: two of them share no cache line.
+const ALIGNMENT: usize = 64;
+
+/// A piece of registered memory that nobody else has: bytes to look at and to change, until it is handed to
+/// [`BufferQueues`](super::BufferQueues).
+///
+/// Buffers that are [made](Self::alloc) together are one memory region, which is deregistered, and its memory
+/// freed, when the last of them goes.
+pub struct Buffer {
+    region: Arc<MemoryRegion>,
+    start: usize,
+    length: usize,
+    index: usize,
+}
+
+impl Buffer {
+    /// Registers zeroed memory for `count` buffers of `length` bytes each.
+    ///
+    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for no buffers, buffers without bytes, and more memory than there are
+    /// addresses; ENOMEM where it cannot be had or pinned (`RLIMIT_MEMLOCK`).
+    pub fn alloc(pd: &ProtectionDomain, count: usize, length: usize) -> Result<Vec<Self>> {
+        let invalid = |reason| {
+            let subject = format!("{count} buffers of {length} bytes");
+            Error::invalid("register", subject, reason)
+        };
+        // The length of an entry in a request has 32 bits.
+        if count == 0 || length == 0 || u32::try_from(length).is_err() {
+            return Err(invalid("there must be some, of at most 4 GiB each"));
+        }
+        let stride = length.checked_next_multiple_of(ALIGNMENT);
+        let total = stride.and_then(|stride| stride.checked_mul(count));
+        let (Some(stride), Some(total)) = (stride, total) else {
+            return Err(invalid("there are not as many addresses"));
+        };
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let region = Arc::new(MemoryRegion::alloc(pd, total, access)?);
+        let buffer =
+            |index| Self { region: Arc::clone(&region), start: index * stride, length, index };
+        Ok((0..count).map(buffer).collect())
+    }
+
+    /// Which of those it is that were made together, from 0 on.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        self.region.pd()
+    }
+
+    /// Its first `length` bytes for a work request.
+    pub(super) fn sge(&self, length: usize) -> Option<Sge> {
+        if length > self.length {
+            return None;
+        }
+        self.region.sge(self.start..self.start + length).ok()
+    }
+
+    fn first(&self) -> NonNull<u8> {
+        // SAFETY: `start` is within the region's mapping, which is there as long as the region is.
+        unsafe { self.region.as_ptr().add(self.start) }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `length` bytes from there on are within the one mapping of the region, which lives as long
+        // as this does; they are mapped readable, initialised, and fewer than `isize::MAX`. Of this process only
+        // who has the buffer mutably writes to them, and no device does before the buffer is handed over by
+        // value, when nobody borrows it.
+        unsafe { slice::from_raw_parts(self.first().as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; mapped writable too. No other buffer has these bytes, nothing in this process
+        // looks at the region but by its buffers, and this one is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.first().as_ptr(), self.length) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("index", &self.index)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}

@@ -5,6 +5,7 @@
 //! - [`addr`]: addresses, and finding them by name.
 //! - [`cm`]: the connection manager: channels, ids, events.
 //! - [`verbs`]: what moves data: memory regions, completion queues, queue pairs.
+//! - [`endpoint`]: connections without `unsafe`, on top of all that.
 //!
 //! A client that sends one message, by the [steps](cm) of the connection manager:
 //!
@@ -69,6 +70,7 @@ mod acks;
 pub mod addr;
 pub mod cm;
 pub mod device;
+pub mod endpoint;
 mod error;
 mod lock;
 mod non_exhaustive;

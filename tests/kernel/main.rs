@@ -14,6 +14,7 @@ mod connection;
 mod datagram;
 mod dice;
 mod drain;
+mod endpoint_connect;
 mod environment;
 mod external;
 mod fault;

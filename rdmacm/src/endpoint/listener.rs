@@ -1,0 +1,210 @@
+//! Listening, and what comes of it.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::parts::{Parts, deadline, expect};
+use super::settings::Settings;
+use crate::addr::Address;
+#[cfg(doc)]
+use crate::cm::Ece;
+use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Waits for peers that want to connect.
+///
+/// `Send + Sync`: several threads may wait, and each request goes to one of them. Dropping the listener rejects the
+/// requests that nobody has taken; connections and [`Incoming`] requests that it brought live on.
+///
+/// The descriptor ([`AsFd`]) is readable when [`try_incoming`](Self::try_incoming) may find something.
+#[derive(Debug)]
+pub struct Listener {
+    id: CmId,
+    channel: EventChannel,
+    address: Option<SocketAddr>,
+}
+
+impl Listener {
+    /// Listens on a local address: on all of them with the unspecified one, on a port of the kernel's choice with
+    /// port 0. As many requests wait as the kernel allows.
+    ///
+    /// [`CmId::bind`], [`CmId::listen`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address, EADDRINUSE.
+    #[doc(alias = "rdma_listen")]
+    pub fn bind(address: impl Into<Address>) -> Result<Self> {
+        let channel = EventChannel::new()?;
+        channel.set_nonblocking(true)?;
+        let id = CmId::new(&channel, PortSpace::Tcp)?;
+        id.bind(address)?;
+        id.listen(0)?;
+        let address = id.local_addr()?;
+        Ok(Self { id, channel, address })
+    }
+
+    /// The address that it listens on; `None` for one of InfiniBand.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The next request; waits for one.
+    ///
+    /// # Errors
+    ///
+    /// EINTR where a signal came first, with nothing lost; [`ErrorKind::DeviceGone`] where the device
+    /// went that it listens on.
+    #[doc(alias = "rdma_get_request")]
+    pub fn incoming(&self) -> Result<Incoming> {
+        self.incoming_by(None)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`incoming`](Self::incoming), and [`ErrorKind::TimedOut`].
+    pub fn incoming_timeout(&self, timeout: Duration) -> Result<Incoming> {
+        self.incoming_by(deadline(Some(timeout)))
+    }
+
+    /// The next request, if one has come.
+    ///
+    /// # Errors
+    ///
+    /// As [`incoming`](Self::incoming), and [`ErrorKind::WouldBlock`].
+    pub fn try_incoming(&self) -> Result<Incoming> {
+        loop {
+            if let Some(incoming) = self.request(self.channel.get_event()?)? {
+                return Ok(incoming);
+            }
+        }
+    }
+
+    fn incoming_by(&self, deadline: Option<Instant>) -> Result<Incoming> {
+        // A timeout without end is one that nobody lives to see.
+        let rest =
+            || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        loop {
+            let Some(event) = self.channel.get_event_timeout(rest())? else {
+                let subject = format!("a request to id {}", self.id.token());
+                return Err(Error::new("wait for", subject, ErrorKind::TimedOut));
+            };
+            if let Some(incoming) = self.request(event)? {
+                return Ok(incoming);
+            }
+        }
+    }
+
+    /// What comes with an event; nothing, where it is of a request that waits for its answer: answering
+    /// will tell.
+    fn request(&self, mut event: Event) -> Result<Option<Incoming>> {
+        let Some(id) = event.take_request() else {
+            let is_mine = event.token() == self.id.token();
+            let is_end = is_mine && event.event_type() == EventType::DeviceRemoval;
+            let failure = event.failure(EventType::ConnectRequest).filter(|_| is_end);
+            return failure.map_or(Ok(None), Err);
+        };
+        let param = event.connection().cloned().unwrap_or_default();
+        Ok(Some(Incoming { id, param }))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// A peer that wants to connect.
+///
+/// Dropping the request rejects it.
+#[derive(Debug)]
+pub struct Incoming {
+    id: CmId,
+    param: ConnParam,
+}
+
+impl Incoming {
+    /// The peer's address; `None` for one of InfiniBand.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CmId::peer_addr`].
+    pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
+        self.id.peer_addr()
+    }
+
+    /// The local address that the peer has asked for; `None` for one of InfiniBand.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CmId::local_addr`].
+    pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
+        self.id.local_addr()
+    }
+
+    /// What the peer's program sent along. On InfiniBand and RoCE always 56 bytes, of which those that the
+    /// peer did not fill are zero; on iWARP as many as were sent.
+    pub fn private_data(&self) -> &[u8] {
+        &self.param.private_data
+    }
+
+    /// What the peer proposes, from this side's point of view.
+    pub fn param(&self) -> &ConnParam {
+        &self.param
+    }
+
+    /// Accepts, with bytes for the peer's program (at most 196 on InfiniBand and RoCE, 251 on iWARP), and waits
+    /// for at most `timeout` until the connection stands.
+    ///
+    /// The connection gets an event channel of its own ([`CmId::migrate`]) and its queue pair with receives
+    /// posted; then [`CmId::accept`]. After an error nothing is left, and the peer is rejected if it was not
+    /// accepted yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`]; what the peer comes to if it does not go on ([`ErrorKind::Unreachable`], ECONNREFUSED and
+    /// others); EINVAL where it has given up before; [`ErrorKind::Invalid`] for private data that is too long, and for
+    /// [`Settings`] without a buffer; EINVAL and ENOMEM for more than the device has.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(
+        self,
+        settings: &Settings,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<Connection> {
+        let until = deadline(Some(timeout));
+        let channel = EventChannel::new()?;
+        self.id.migrate(&channel)?;
+        let (parts, completions) = Parts::new(self.id, settings)?;
+        parts.id.accept(&settings.param(private_data))?;
+        drop(expect(&channel, &parts.id, EventType::Established, until)?);
+        Connection::new(parts, channel, completions, self.param.private_data)
+    }
+
+    /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE, 251 on
+    /// iWARP), which both go into the [error](ErrorKind::Rejected) of its connecting.
+    ///
+    /// The reason is [`RejectReason::CONSUMER_DEFINED`] or [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]: others are
+    /// the kernel's. On iWARP there are none, and the peer has an errno.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for another reason, and for private data that is too long; EINVAL where the peer has given
+    /// up before. It is rejected in any case.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        match reason {
+            RejectReason::CONSUMER_DEFINED => self.id.reject(private_data),
+            RejectReason::VENDOR_OPTION_NOT_SUPPORTED => self.id.reject_ece(private_data),
+            _ => {
+                let subject = format!("a request by {reason:?}");
+                Err(Error::invalid("reject", subject, "that reason is the kernel's own"))
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a connection is to have.
+
+#[cfg(doc)]
+use super::{Connector, Incoming};
+use crate::cm::ConnParam;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::non_exhaustive::NonExhaustive;
+use crate::verbs::QueuePairCaps;
+
+/// What this side of a connection is to have: for [`Connector::settings`] and [`Incoming::accept`].
+///
+/// Made from its default: see [Parameters](crate#parameters).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Buffers for sending: as many messages may be under way, or in the program's hands.
+    pub send_buffers: u32,
+    /// Buffers for receiving: as many messages may arrive before the program looks at them. A message that
+    /// finds none waits at the peer, which tries again ([`rnr_retry_count`](Self::rnr_retry_count)); on
+    /// iWARP it ends the connection.
+    pub receive_buffers: u32,
+    /// Bytes of each buffer, and so the longest message of either direction.
+    pub buffer_size: usize,
+    /// RDMA reads and atomics from the peer that this side holds at once; [`ConnParam::MAX`] for what the device can.
+    pub responder_resources: u8,
+    /// RDMA reads and atomics that this side has outstanding; [`ConnParam::MAX`] for what the device can.
+    pub initiator_depth: u8,
+    /// How often an unacknowledged packet is sent again, 0 to 7, before the connection fails. What the side
+    /// that connects says holds for both. 7 is without end on rxe: what is posted then never fails
+    /// where the peer is gone.
+    pub retry_count: u8,
+    /// How often the peer sends again a message for which there is no buffer here, 0 to 6; 7 is without end.
+    pub rnr_retry_count: u8,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
+}
+
+impl Default for Settings {
+    /// Sixteen buffers each way, of 4 KiB; all the depth there is; 6 retries where nobody answers,
+    /// and no end of them where the peer has no buffer.
+    fn default() -> Self {
+        Self {
+            send_buffers: 16,
+            receive_buffers: 16,
+            buffer_size: 4096,
+            responder_resources: ConnParam::MAX,
+            initiator_depth: ConnParam::MAX,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            non_exhaustive: NonExhaustive::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// That there is something of everything.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.send_buffers == 0 || self.receive_buffers == 0 || self.buffer_size == 0 {
+            let reason = "there must be a buffer for each direction, and a byte in it";
+            return Err(Error::invalid("make", "a connection", reason));
+        }
+        Ok(())
+    }
+
+    /// Both kinds of buffers.
+    pub(super) fn buffers(&self) -> u32 {
+        self.send_buffers.saturating_add(self.receive_buffers)
+    }
+
+    pub(super) fn caps(&self) -> QueuePairCaps {
+        QueuePairCaps {
+            max_send_wr: self.send_buffers,
+            max_recv_wr: self.receive_buffers,
+            ..QueuePairCaps::default()
+        }
+    }
+
+    pub(super) fn param(&self, private_data: &[u8]) -> ConnParam {
+        ConnParam {
+            private_data: private_data.to_vec(),
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            ..ConnParam::default()
+        }
+    }
+}

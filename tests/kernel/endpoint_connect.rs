@@ -1,0 +1,204 @@
+//! The safe tier: connecting, accepting, rejecting, and the deadlines of it.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::RejectReason;
+use rdmacm::device::Resources;
+use rdmacm::endpoint::{Connector, Incoming, Listener, Settings};
+
+use crate::bed::{LONG, announce, asleep, assert_invalid, device, rxe, rxe_v6, siw, siw_v6};
+
+/// What there is on the device that has `address`.
+pub(crate) fn objects_at(address: SocketAddr) -> Resources {
+    let name =
+        if address.ip() == siw(0).ip() || address.ip() == siw_v6(0).ip() { "siw0" } else { "rxe0" };
+    device(name).resources().expect("count the objects")
+}
+
+fn both_sides_know_each_other(address: SocketAddr) {
+    let before = objects_at(address);
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let mut others_port = 0;
+    let [client, accepted] = thread::scope(|scope| {
+        let connector = Connector::new().source(address).type_of_service(8).private_data(b"ping");
+        let client = scope.spawn(move || connector.connect(server).expect("connect"));
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        assert!(incoming.private_data().starts_with(b"ping"));
+        assert_eq!(incoming.local_addr().expect("query"), Some(server));
+        others_port = incoming.peer_addr().expect("query").expect("an IP address").port();
+        let settings = Settings::default();
+        let accepted = incoming.accept(&settings, b"pong", LONG).expect("accept");
+        [client.join().expect("the client lives"), accepted]
+    });
+    assert_eq!(client.peer_addr(), Some(server));
+    assert_eq!(accepted.local_addr(), Some(server));
+    let others = SocketAddr::new(address.ip(), others_port);
+    assert_eq!((client.local_addr(), accepted.peer_addr()), (Some(others), Some(others)));
+    assert!(client.private_data().starts_with(b"pong"));
+    assert!(accepted.private_data().starts_with(b"ping"));
+    // In either order, and the listener first or last.
+    drop(accepted);
+    drop(client);
+    drop(listener);
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_both_sides_know_each_other() {
+    both_sides_know_each_other(rxe(0));
+    both_sides_know_each_other(rxe_v6(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_both_sides_know_each_other() {
+    both_sides_know_each_other(siw(0));
+    both_sides_know_each_other(siw_v6(0));
+}
+
+/// What becomes of a client whose request `answer` answers.
+fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> rdmacm::Error {
+    let before = objects_at(address);
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let error = thread::scope(|scope| {
+        let client = scope.spawn(|| Connector::new().connect(server));
+        answer(listener.incoming_timeout(LONG).expect("a request"));
+        client.join().expect("the client lives").expect_err("no connection")
+    });
+    drop(listener);
+    assert_eq!(objects_at(address), before);
+    error
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_a_rejection_brings_its_reason_and_private_data() {
+    for reason in [RejectReason::CONSUMER_DEFINED, RejectReason::VENDOR_OPTION_NOT_SUPPORTED] {
+        let error =
+            answered(rxe(0), |incoming| incoming.reject(reason, b"no more").expect("reject"));
+        let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
+        assert_eq!(rejection.reason, reason);
+        assert!(rejection.private_data.starts_with(b"no more\0"), "{rejection:?}");
+    }
+    let error = answered(rxe(0), |incoming| {
+        assert_eq!(incoming.param().retry_count, Settings::default().retry_count);
+        let refused = incoming.reject(RejectReason::INVALID_SERVICE_ID, b"no").expect_err("no");
+        assert_invalid(&refused, &["reject", "the kernel's own"]);
+    });
+    let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
+    assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED, "it was dropped");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_rejection_brings_its_private_data() {
+    let reason = RejectReason::CONSUMER_DEFINED;
+    let error = answered(siw(0), |incoming| incoming.reject(reason, b"no more").expect("reject"));
+    let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
+    assert_eq!(rejection.private_data, b"no more");
+    assert!(rejection.reason.errno().is_some(), "{rejection:?}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_request_that_is_dropped_is_rejected() {
+    for address in [rxe(0), siw(0)] {
+        let error = answered(address, drop);
+        assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_listens() {
+    let error = Connector::new().connect(rxe(7198)).expect_err("nobody listens");
+    let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
+    assert_eq!(rejection.reason, RejectReason::INVALID_SERVICE_ID);
+    let error = Connector::new().connect(siw(7198)).expect_err("nobody listens");
+    assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
+}
+
+/// Each phase that can be late has its own deadline, and all have one together.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_answers() {
+    let before = objects_at(rxe(0));
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let short = Duration::from_millis(50);
+    for connector in [Connector::new().connect_timeout(short), Connector::new().timeout(short)] {
+        let error = connector.connect(server).expect_err("nobody answers");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+        assert!(error.subject().contains("ESTABLISHED"), "{error}");
+        // The request is there, of a peer that is not: accepting finds out.
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        incoming.accept(&Settings::default(), &[], LONG).expect_err("the peer has given up");
+    }
+    // A neighbour that does not exist.
+    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+    let connector = Connector::new().source(rxe(0)).address_timeout(short);
+    let error = connector.connect(nobody).expect_err("nobody is there");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
+    let error = listener.incoming_timeout(short).expect_err("nobody asks");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    let error = listener.try_incoming().expect_err("nobody asks");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    drop(listener);
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_cannot_be_had_is_an_error() {
+    let before = objects_at(rxe(0));
+    let with = |settings| Connector::new().settings(settings).connect(rxe(7198));
+    let some = Settings::default();
+    for none in [
+        Settings { send_buffers: 0, ..some.clone() },
+        Settings { receive_buffers: 0, ..some.clone() },
+        Settings { buffer_size: 0, ..some.clone() },
+    ] {
+        assert_invalid(&with(none).expect_err("none of something"), &["a connection", "a buffer"]);
+    }
+    for much in [
+        Settings { send_buffers: u32::MAX, ..some.clone() },
+        Settings { receive_buffers: 1 << 30, ..some.clone() },
+        Settings { buffer_size: usize::MAX, ..some.clone() },
+        Settings { buffer_size: 1 << 32, ..some },
+    ] {
+        with(much).expect_err("more than there is");
+    }
+    let error = Connector::new().private_data(&[1; 57]).connect(rxe(7198)).expect_err("too long");
+    assert_invalid(&error, &["57"]);
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// A thread that waits for requests is woken by one, and so is one of two.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn several_threads_wait_for_requests() {
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let (says, hears) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (says, listener) = (says.clone(), &listener);
+            scope.spawn(move || {
+                announce(&says);
+                let incoming = listener.incoming().expect("a request");
+                incoming.accept(&Settings::default(), &[], LONG).expect("accept")
+            });
+        }
+        (0..2).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        for _ in 0..2 {
+            Connector::new().connect(server).expect("connect");
+        }
+    });
+}

@@ -23,10 +23,12 @@ A command line that is wrong ends with status 2.
   vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] [--processors N] -- PROGRAM [ARGUMENT...]
       Runs a program of this machine in a virtual machine that sees this machine's files (what is
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
-      fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N killed it; 125: the virtual
-      machine failed; 126: its kernel complained (BUG, WARNING, Oops); 127: the program could not be
-      started. Without --timeout it has 300 seconds; without --processors, two if this machine has them; without --kernel, 6.12; without --device, every device that the kernel has. `latest` is Debian
-      unstable's kernel, kept in target/test-bed/latest until that is removed; it has no siw0.
+      fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N
+      killed it; 125: the virtual machine failed; 126: its kernel complained (BUG, WARNING, Oops);
+      127: the program could not be started. Without --timeout it has 300 seconds; without
+      --processors, two if this machine has them; without --kernel, 6.12; without --device, every
+      device that the kernel has. `latest` is Debian unstable's kernel, kept in target/test-bed/latest
+      until that is removed; it has no siw0.
 
   test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
       Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in
@@ -34,10 +36,11 @@ A command line that is wrong ends with status 2.
       machine. The last line is `N passed, N failed`.
 
   bench connect|data [--kernel 6.1|6.12|latest] [--device rxe|siw]
-      Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with 6.12, or with
-      the kernel named, on each device, or the one named. `connect` compares what a connection costs: system calls, time and memory;
-      `data` what messages cost: latency, bandwidth and rate beside perftest's, for sizes from 2 to 65536, and system
-      calls. Goals that are not reached are named; they do not change the exit status.
+      Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
+      6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
+      connection costs: system calls, time and memory; `data` what messages cost: latency, bandwidth
+      and rate beside perftest's, for sizes from 2 to 65536, and system calls. Goals that are not
+      reached are named; they do not change the exit status.
 
   ci
       Checks format, lints and documentation, then does what test does.

@@ -38,6 +38,10 @@
 //! An [`Error`] says the operation, what it was applied to, and the errno as the kernel gave it; an
 //! [`ErrorKind`] is what a program would branch on.
 //!
+//! Two of them may come of any call that asks the kernel or posts, whether its own documentation repeats
+//! them or not: [`ErrorKind::WrongProcess`], see [Processes](#processes), and where a device was removed,
+//! of what is on it, [`ErrorKind::DeviceGone`].
+//!
 //! # Parameters
 //!
 //! What takes many parameters takes a struct of them, which has a default, or a `new` where something has

@@ -31,7 +31,7 @@ pub(crate) struct ServerOptions {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct ClientOptions {
-    /// Address or name of the server; that of the loopback has no RDMA device but one made over `lo`
+    /// Address or name of the server; 127.0.0.1 reaches only an RDMA link that was made over lo
     #[arg(short = 's', value_name = "ADDR", default_value = "127.0.0.1")]
     server: String,
     /// Port or service of the server

@@ -219,6 +219,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_link_can_do_is_named_where_it_is_asked_for_something_else() {
+        let (status, _, err) = call("rdmatools link nope");
+        assert_eq!(status, 2);
+        assert!(err.contains("[show|add|delete]"), "{err}");
+    }
+
     /// rdma-core's programs have it, and end with EOPNOTSUPP on rxe and siw.
     #[test]
     fn xrc_is_refused_by_name() {

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_destroy_cq,
     ib_uverbs_destroy_qp, ib_uverbs_destroy_srq, ib_uverbs_ex_create_qp,
-    ib_uverbs_ex_create_qp_resp, ib_uverbs_post_send, ib_uverbs_req_notify_cq, ib_uverbs_send_wr,
+    ib_uverbs_ex_create_qp_resp, ib_uverbs_req_notify_cq,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -26,17 +26,9 @@ pub(crate) struct Doorbell<'a> {
 
 impl Doorbell<'_> {
     /// POST_SEND without requests.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ring(self) -> Result<(), Refused> {
-        let request = ib_uverbs_post_send {
-            response: AlignedU64::default(),
-            qp_handle: self.handle,
-            wr_count: 0,
-            sge_count: 0,
-            // The kernel refuses less, even where there are none.
-            wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
-        };
-        self.context.file().command(request).map(drop)
+        self.context.file().ring(self.handle)
     }
 }
 

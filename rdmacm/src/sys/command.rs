@@ -78,22 +78,26 @@ pub(crate) struct Joined<A, B>(pub(crate) A, pub(crate) B);
 ///
 /// Every address in `command` must be valid for what the kernel does with it while the call lasts:
 /// responses for writes of the length that the header gives, data for reads.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
-    // SAFETY: the pointer and length are those of a slice; what the addresses in it must satisfy is
-    // this function's own contract.
-    let written = unsafe { libc::write(fd.as_raw_fd(), command.as_ptr().cast(), command.len()) };
+    // Not by the C library's `write`, at which a thread can be cancelled: this one may have a lock.
+    let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));
+    // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. What
+    // the addresses in it must satisfy is this function's own contract.
+    let written = unsafe { libc::syscall(number, fd_number, command.as_ptr(), command.len()) };
     match usize::try_from(written) {
         Ok(length) if length == command.len() => Ok(()),
-        // As librdmacm has it: the kernel took a part of a command, which it never should.
-        Ok(_) => Err(Refused::Os(Errno::ENODATA)),
-        Err(_) => Err(refused_just_now(fd)),
+        written => Err(refused_just_now(fd, written.is_ok())),
     }
 }
 
-/// Why a write to `fd` failed: nothing was called since.
+/// Why a write to `fd` failed, or took a part of a command only: nothing was called since.
 #[cold]
-fn refused_just_now(fd: BorrowedFd<'_>) -> Refused {
+fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> Refused {
+    if is_short {
+        // As librdmacm has it. The kernel never should.
+        return Refused::Os(Errno::ENODATA);
+    }
     match Refused::just_now(Errno::last()) {
         Refused::Os(Errno::EACCES) if !credentials_match(fd) => {
             Refused::WrongProcess(WrongProcess::Credentials)

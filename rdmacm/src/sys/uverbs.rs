@@ -236,7 +236,7 @@ impl UverbsFile {
     /// # Safety
     ///
     /// Those of [`invoke_write`](Self::invoke_write).
-    #[inline]
+    #[inline(always)]
     unsafe fn issue(
         &self,
         word: u32,
@@ -246,12 +246,34 @@ impl UverbsFile {
         lengths: [usize; 2],
     ) -> Result<(), Refused> {
         // SAFETY: the addresses in the command are those that the caller answers for.
-        match unsafe { command::write(self.fd.as_fd(), command) } {
+        let Err(refused) = (unsafe { command::write(self.fd.as_fd(), command) }) else {
+            return Ok(());
+        };
+        let parts = (&command[core.clone()], &command[core.end..]);
+        // SAFETY: the contract is the same.
+        unsafe { self.issue_otherwise(refused, word, parts, address, lengths) }
+    }
+
+    /// The same where the kernel has `refused` the write.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`invoke_write`](Self::invoke_write).
+    #[cold]
+    #[inline(never)]
+    unsafe fn issue_otherwise(
+        &self,
+        refused: Refused,
+        word: u32,
+        parts: (&[u8], &[u8]),
+        address: u64,
+        lengths: [usize; 2],
+    ) -> Result<(), Refused> {
+        match refused {
             // The ioctl must name the driver.
-            Err(refused @ Refused::WrongProcess(WrongProcess::Credentials))
+            Refused::WrongProcess(WrongProcess::Credentials)
                 if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
             {
-                let parts = (&command[core.clone()], &command[core.end..]);
                 // SAFETY: the contract is the same.
                 let invoked = unsafe { self.invoke_write(word, parts, address, lengths) };
                 invoked.map_err(|by_ioctl| match by_ioctl {
@@ -260,7 +282,7 @@ impl UverbsFile {
                     by_ioctl => by_ioctl,
                 })
             }
-            written => written,
+            refused => Err(refused),
         }
     }
 
@@ -273,8 +295,6 @@ impl UverbsFile {
     ///
     /// `address` must be valid for writes of both lengths together while the call lasts, and the
     /// parts be as [`send`](Self::send) asks for.
-    #[cold]
-    #[inline(never)]
     unsafe fn invoke_write(
         &self,
         command: u32,

@@ -322,7 +322,21 @@ impl Context {
     /// Refuses `operation` on `what` of this device in a child of the process that opened it. First
     /// in calls that take a lock or store to a ring: a lock that another thread held while the
     /// process forked stays locked in the child.
+    #[inline]
     pub(crate) fn check_process(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        match self.inner.file.surely_belongs_here() {
+            true => Ok(()),
+            false => self.check_process_with_care(operation, what),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_process_with_care(
         &self,
         operation: &'static str,
         what: impl FnOnce() -> String,

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use verbs_abi::{
     Command, IB_USER_VERBS_CMD_POLL_CQ, IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND,
     IB_USER_VERBS_CMD_POST_SRQ_RECV, ib_uverbs_cmd_hdr, ib_uverbs_poll_cq, ib_uverbs_poll_cq_resp,
-    ib_uverbs_wc,
+    ib_uverbs_post_send, ib_uverbs_post_send_resp, ib_uverbs_send_wr, ib_uverbs_wc,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -55,6 +55,27 @@ impl UverbsFile {
         // SAFETY: a header holds no address.
         let written = unsafe { command::write(self.fd.as_fd(), header.as_bytes()) };
         written == Err(Refused::Os(Errno::ENOSPC))
+    }
+
+    /// Has the kernel look at the send queue of the queue pair that it knows as `qp_handle`: POST_SEND without
+    /// requests.
+    #[inline(always)]
+    pub(crate) fn ring(&self, qp_handle: u32) -> Result<(), Refused> {
+        let mut response = ib_uverbs_post_send_resp::new_zeroed();
+        let request = ib_uverbs_post_send {
+            response: address(ptr::from_mut(&mut response)).into(),
+            qp_handle,
+            wr_count: 0,
+            sge_count: 0,
+            // The kernel refuses less, even where there are none.
+            wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
+        };
+        let lengths = (size_of::<ib_uverbs_post_send>(), size_of::<ib_uverbs_post_send_resp>());
+        let header = ib_uverbs_cmd_hdr::plain(IB_USER_VERBS_CMD_POST_SEND, lengths.0, lengths.1);
+        let frame = Joined(header.expect("short, and whole words"), request);
+        // SAFETY: the request holds the address of `response`, a live local of the length that the
+        // header says, and posts nothing.
+        unsafe { self.exchange(frame.as_bytes(), response.as_mut_bytes()) }
     }
 
     /// Posts work requests by `request`, behind which go `behind`, at most [`MOST_POSTED`] bytes. What the
@@ -126,6 +147,7 @@ impl UverbsFile {
     ///
     /// What the command makes the kernel store at that address must fit into `response`, and memory that it
     /// gives to the device must be that of the commands above.
+    #[inline(always)]
     unsafe fn exchange(&self, frame: &[u8], response: &mut [u8]) -> Result<(), Refused> {
         self.check_process()?;
         let number = u32::from_ne_bytes(frame[..4].try_into().expect("four bytes"));

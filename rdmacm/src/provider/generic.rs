@@ -327,6 +327,7 @@ impl SendRing {
     }
 
     /// Posts what was stored. `IB_USER_VERBS_CMD_POST_SEND`.
+    #[inline(never)]
     pub(super) fn ring(&mut self, context: &Context, qp_handle: u32) -> Posted {
         let request = |wr_count, sge_count, wqe_size| ib_uverbs_post_send {
             response: AlignedU64::default(),
@@ -362,6 +363,7 @@ impl ReceiveRing {
     }
 
     /// Posts what was stored. `IB_USER_VERBS_CMD_POST_RECV` or `IB_USER_VERBS_CMD_POST_SRQ_RECV`.
+    #[inline(never)]
     pub(super) fn ring(&mut self, context: &Context, handle: u32) -> Posted {
         let response = AlignedU64::default();
         if self.shared {

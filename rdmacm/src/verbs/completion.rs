@@ -209,17 +209,15 @@ impl CompletionQueue {
         if self.context().file().surely_belongs_here() {
             if let Some(ring) = self.inner.ring.hold_if_free() {
                 let mut poller = Poller { inner: &self.inner, ring };
-                if let Some(count) = poller.ring.get().try_poll(into) {
-                    let polled = poller.add(into, count);
-                    poller.ring.pass_on();
-                    return polled;
-                }
+                let polled = poller.poll_here(into);
+                poller.ring.pass_on();
+                return polled;
             }
         }
         self.poll_with_care(into)
     }
 
-    /// The same whoever has the poller, and where something is wrong, or a command is needed.
+    /// The same whoever has the poller, and where something is wrong.
     #[inline(never)]
     fn poll_with_care(&self, into: &mut [Completion]) -> Result<usize> {
         self.poller()?.poll_with_care(into)
@@ -433,14 +431,21 @@ impl Poller<'_> {
     /// is out of order; [`ErrorKind::DeviceGone`] where there is a command.
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
         if self.inner.object.context().file().surely_belongs_here() && !self.ring.is_awaited() {
-            if let Some(count) = self.ring.get().try_poll(into) {
-                return self.add(into, count);
-            }
+            return self.poll_here(into);
         }
         self.poll_with_care(into)
     }
 
-    /// The same where others wait, or something is wrong, or a command is needed.
+    /// The same where nothing keeps this thread from the ring.
+    #[inline(always)]
+    fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
+        match self.ring.get().try_poll(into) {
+            Some(count) => self.add(into, count),
+            None => self.take(into),
+        }
+    }
+
+    /// The same where others wait, or something is wrong.
     #[inline(never)]
     fn poll_with_care(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
@@ -449,6 +454,7 @@ impl Poller<'_> {
     }
 
     /// The same in this process, and nobody has his turn: who is let in may stay.
+    #[inline(never)]
     pub(super) fn take(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.ring.get().poll(into) {
             Ok(count) => self.add(into, count),

@@ -25,7 +25,7 @@ use crate::provider::request::{check_send, count, inline, length};
 use crate::provider::{PostError, Posted};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
-use crate::verbs::{Context, Payload, QpState, QpType, SendOperation, SendRequest};
+use crate::verbs::{Context, Payload, QpState, QpType, SendOperation, SendRequest, Sge};
 
 /// The producer's end of a send queue. Behind each element are its pieces of memory, or what it
 /// carries in itself.
@@ -66,6 +66,56 @@ impl SendRing {
         self.queue.capacity()
     }
 
+    /// Stores a request; whether that went well.
+    ///
+    /// # Safety
+    ///
+    /// That of [`store`](Self::store).
+    // A function of its own, that calls none with the usual requests: so no register has to be saved.
+    #[inline(never)]
+    pub(in crate::provider) unsafe fn try_store(
+        &mut self,
+        context: &Context,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> bool {
+        let Payload::Gather(&[Sge { addr, length, lkey }]) = request.payload else {
+            // SAFETY: the contract is the same.
+            return unsafe { self.try_store_other(context, state, request) };
+        };
+        let Some(what) = Plain::of(&request.operation) else {
+            // SAFETY: as above.
+            return unsafe { self.try_store_other(context, state, request) };
+        };
+        let Ok(mut slot) = self.queue.free_slot() else { return false };
+        if check_send(state).is_err() || self.max_sge == 0 {
+            return false;
+        }
+        slot.clear();
+        slot.append_pieces(&[Sge { addr, length, lkey }]);
+        what.put(&mut slot);
+        let flags = ib_send_flags::from_bits_retain(request.flags.bits());
+        finish(slot, request.wr_id, flags, length, 1);
+        self.owes_doorbell = true;
+        true
+    }
+
+    /// The same of whatever request.
+    ///
+    /// # Safety
+    ///
+    /// That of [`store`](Self::store).
+    #[inline(never)]
+    unsafe fn try_store_other(
+        &mut self,
+        context: &Context,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> bool {
+        // SAFETY: the contract is the same.
+        unsafe { self.store(context, state, request) }.is_ok()
+    }
+
     /// Stores a request.
     ///
     /// # Safety
@@ -97,17 +147,13 @@ impl SendRing {
             }
         };
         let length = put(&mut slot, self.qp_type, context, &request.operation, carried)?;
-        slot.put(offset_of!(rxe_send_wqe, wr.wr_id), &AlignedU64::new(request.wr_id));
-        slot.put(offset_of!(rxe_send_wqe, wr.send_flags), &flags);
-        let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
-        slot.put(offset_of!(rxe_send_wqe, dma), &dma);
-        slot.pass_on();
+        finish(slot, request.wr_id, flags, length, num_sge);
         self.owes_doorbell = true;
         Ok(())
     }
 
     /// Rings for what was stored: POST_SEND without requests.
-    #[inline]
+    #[inline(always)]
     pub(in crate::provider) fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
         if self.owes_doorbell {
             doorbell.ring().map_err(PostError::Refused)?;
@@ -117,9 +163,54 @@ impl SendRing {
     }
 }
 
+/// What an element says of an operation that moves a message and nothing else.
+struct Plain {
+    opcode: Opcode,
+    remote_addr: u64,
+    rkey: u32,
+}
+
+impl Plain {
+    /// That of `operation`, if it is one of those.
+    #[inline(always)]
+    fn of(operation: &SendOperation<'_>) -> Option<Self> {
+        let (opcode, remote_addr, rkey) = match *operation {
+            SendOperation::Send => (Opcode::IB_UVERBS_WR_SEND, 0, 0),
+            SendOperation::Write { remote_addr, rkey } => {
+                (Opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey)
+            }
+            SendOperation::Read { remote_addr, rkey } => {
+                (Opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey)
+            }
+            _ => return None,
+        };
+        Some(Self { opcode, remote_addr, rkey })
+    }
+
+    #[inline(always)]
+    fn put(self, slot: &mut Slot<'_, rxe_send_wqe>) {
+        put_remote(slot, self.opcode, self.remote_addr, self.rkey);
+    }
+}
+
+/// Stores the rest of an element, of a message of `length` bytes, and passes it on.
+#[inline(always)]
+fn finish(
+    mut slot: Slot<'_, rxe_send_wqe>,
+    wr_id: u64,
+    flags: ib_send_flags,
+    length: u32,
+    num_sge: u32,
+) {
+    slot.put(offset_of!(rxe_send_wqe, wr.wr_id), &AlignedU64::new(wr_id));
+    slot.put(offset_of!(rxe_send_wqe, wr.send_flags), &flags);
+    let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
+    slot.put(offset_of!(rxe_send_wqe, dma), &dma);
+    slot.pass_on();
+}
+
 /// Stores what an element says of `operation`, for a queue pair of type `qp_type`, whose request carries
 /// as many bytes as `carried`; how many it names.
-#[inline]
 fn put(
     slot: &mut Slot<'_, rxe_send_wqe>,
     qp_type: QpType,
@@ -127,8 +218,14 @@ fn put(
     operation: &SendOperation<'_>,
     carried: u32,
 ) -> Posted<u32> {
+    if let Some(what) = Plain::of(operation) {
+        what.put(slot);
+        return Ok(carried);
+    }
     match *operation {
-        SendOperation::Send => put_opcode(slot, Opcode::IB_UVERBS_WR_SEND),
+        SendOperation::Send | SendOperation::Write { .. } | SendOperation::Read { .. } => {
+            unreachable!("it is plain")
+        }
         SendOperation::SendWithImm { imm_data } => {
             put_opcode(slot, Opcode::IB_UVERBS_WR_SEND_WITH_IMM);
             slot.put(EX, &imm_data.to_be_bytes());
@@ -152,15 +249,9 @@ fn put(
             };
             slot.put(WR, &datagram);
         }
-        SendOperation::Write { remote_addr, rkey } => {
-            put_remote(slot, Opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey);
-        }
         SendOperation::WriteWithImm { remote_addr, rkey, imm_data } => {
             put_remote(slot, Opcode::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, remote_addr, rkey);
             slot.put(EX, &imm_data.to_be_bytes());
-        }
-        SendOperation::Read { remote_addr, rkey } => {
-            put_remote(slot, Opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey);
         }
         SendOperation::CompareSwap { remote_addr, rkey, compare, swap } => {
             put_opcode(slot, Opcode::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP);

@@ -153,6 +153,12 @@ pub(crate) struct CompletionRing {
 }
 
 impl CompletionRing {
+    /// Whether there is none.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
     #[inline(always)]
     pub(super) fn poll(&mut self, into: &mut [Completion]) -> usize {
         let mut count = 0;
@@ -224,13 +230,19 @@ pub(crate) struct SendRing {
 
 /// Rings. While the kernel changes anything about the queue pair it turns doorbells away, and says the
 /// same as where there is no connection: what it says counts when no change is under way.
+#[inline]
 fn ring(doorbell: Doorbell<'_>) -> Result<(), Refused> {
-    match doorbell.ring() {
-        Err(Refused::Os(Errno::ENOTCONN)) => {
+    doorbell.ring().or_else(|refused| ring_again(doorbell, refused))
+}
+
+#[cold]
+fn ring_again(doorbell: Doorbell<'_>, refused: Refused) -> Result<(), Refused> {
+    match refused {
+        Refused::Os(Errno::ENOTCONN) => {
             let _unchanged = unpoisoned(doorbell.changing.lock());
             doorbell.ring()
         }
-        rung => rung,
+        refused => Err(refused),
     }
 }
 
@@ -260,7 +272,8 @@ impl SendRing {
     /// # Safety
     ///
     /// That of [`QueuePair::post_send`](crate::verbs::QueuePair::post_send).
-    #[inline(always)]
+    // A function of its own, which the processor's registers suffice for.
+    #[inline(never)]
     pub(super) unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         let takes = self.connected && state != QpState::IB_QPS_RESET;
         // SAFETY: the contract of this function is that of the callee.
@@ -359,9 +372,13 @@ impl SendRing {
         if !self.owes_doorbell {
             return Ok(());
         }
-        let rung = ring(doorbell);
-        self.owes_doorbell = rung.is_err();
-        rung.or_else(|refused| self.refused(refused, stored))
+        match ring(doorbell) {
+            Ok(()) => {
+                self.owes_doorbell = false;
+                Ok(())
+            }
+            Err(refused) => self.refused(refused, stored),
+        }
     }
 
     /// What it means that the doorbell of the last `stored` requests was refused.

@@ -313,17 +313,30 @@ impl Ring<siw_cqe> {
         Self::map(file, key, elements, size_of::<siw_cq_ctrl>(), None)
     }
 
-    /// Takes the next completion, if there is one.
+    /// Whether there is no completion to take.
     #[inline(always)]
-    pub(super) fn take(&mut self) -> Option<siw_cqe> {
-        let count = self.count();
+    pub(super) fn is_empty(&self) -> bool {
+        let (_, flags) = self.next(self.count());
+        u16::from(flags.load(Ordering::Acquire)) & VALID == 0
+    }
+
+    /// The completion that is the `count`th in the course of time, and its flags.
+    #[inline(always)]
+    fn next(&self, count: u32) -> (NonNull<u8>, &AtomicU8) {
         let element = self.place.element_of(size_of::<siw_cqe>(), count);
         // SAFETY: the flags are within the element.
         let flags = unsafe { element.add(FLAGS) };
         // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
         // a byte has no alignment; and they are accessed only as an atomic on this side, the
         // other being the kernel's.
-        let flags = unsafe { AtomicU8::from_ptr(flags.as_ptr()) };
+        (element, unsafe { AtomicU8::from_ptr(flags.as_ptr()) })
+    }
+
+    /// Takes the next completion, if there is one.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Option<siw_cqe> {
+        let count = self.count();
+        let (element, flags) = self.next(count);
         if u16::from(flags.load(Ordering::Acquire)) & VALID == 0 {
             return None;
         }

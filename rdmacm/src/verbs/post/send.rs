@@ -131,7 +131,7 @@ impl QueuePair {
     }
 
     /// Rings for what was stored in `ring`, the queue pair's.
-    #[inline]
+    #[inline(always)]
     fn ring(&self, ring: &mut SendRing) -> Result<()> {
         let rung = ring.ring(self.doorbell());
         rung.map_err(|error| self.refused(POST_SEND, error))?;
@@ -275,6 +275,12 @@ impl SendQueue<'_> {
     /// [`push`](Self::push) hold.
     pub fn ring(&mut self) -> Result<()> {
         self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
+        self.ring_here()
+    }
+
+    /// The same in this process.
+    #[inline(never)]
+    fn ring_here(&mut self) -> Result<()> {
         self.qp.ring(self.ring.get())?;
         self.ring.give_way();
         Ok(())
@@ -292,9 +298,7 @@ impl SendQueue<'_> {
     pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.push(request) }?;
-        self.qp.ring(self.ring.get())?;
-        self.ring.give_way();
-        Ok(())
+        self.ring_here()
     }
 
     /// Posts a request that does nothing, to a queue pair in ERR of whatever type.

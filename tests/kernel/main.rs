@@ -50,6 +50,8 @@ mod siw;
 mod siw_ending;
 mod srq;
 mod state;
+#[cfg(target_arch = "x86_64")]
+mod steps;
 mod stress;
 mod sweep;
 mod sync;

@@ -27,14 +27,24 @@ pub(super) fn find(
     guid: Guid,
     index: Option<u32>,
 ) -> Result<Option<Device>> {
-    // However many devices there are.
-    let named = index.and_then(|index| {
-        let request =
-            Request::new(nl::RDMA_NLDEV_CMD_GET).u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, index);
-        sources.netlink().ok()?.get(request, Device::from_netlink).ok()
+    let asked = index.and_then(|index| {
+        let request = Request::new(nl::RDMA_NLDEV_CMD_GET);
+        let request = request.u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, index);
+        let device = (request, Device::from_netlink);
+        let uverbs = (uverbs_request(index), uverbs_from_netlink);
+        Some(sources.netlink().ok()?.get_both(device, uverbs))
     });
-    let among = named.map_or_else(|| devices(sources), |device| Ok(vec![device]))?;
-    let mut found = among.into_iter().find(|device| device.is(guid, index));
+    // However many devices there are.
+    if let Some((Ok(mut device), uverbs)) = asked {
+        if !device.is(guid, index) {
+            return Ok(None);
+        }
+        if uverbs.map(|uverbs| device.have(uverbs)).is_err() {
+            uverbs_by_sysfs(&sources.sysfs, vec![&mut device])?;
+        }
+        return Ok(Some(device));
+    }
+    let mut found = devices(sources)?.into_iter().find(|device| device.is(guid, index));
     complete(sources, found.as_mut_slice())?;
     Ok(found)
 }
@@ -43,7 +53,7 @@ fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
     let mut silent = Vec::new();
     for device in devices {
         match uverbs_by_netlink(sources, device) {
-            Ok((uverbs, driver)) => (device.uverbs, device.driver) = (Some(uverbs), driver),
+            Ok(uverbs) => device.have(uverbs),
             Err(_) => silent.push(device),
         }
     }
@@ -76,6 +86,11 @@ impl Device {
         })
     }
 
+    /// What [`uverbs_from_netlink`] gave for it.
+    fn have(&mut self, (uverbs, driver): Uverbs) {
+        (self.uverbs, self.driver) = (Some(uverbs), driver);
+    }
+
     /// From `class/infiniband/NAME`.
     fn from_sysfs(name: String, directory: &Directory) -> Self {
         let ports = directory.child("ports").names();
@@ -104,18 +119,23 @@ fn by_sysfs(sysfs: &Directory) -> Option<Vec<Device>> {
     Some(class.names()?.into_iter().map(device).collect())
 }
 
-fn uverbs_by_netlink(
-    sources: &mut Sources,
-    device: &Device,
-) -> Result<(Chardev, Option<DriverId>), Failure> {
+/// A uverbs device, and the driver that is behind it.
+type Uverbs = (Chardev, Option<DriverId>);
+
+fn uverbs_by_netlink(sources: &mut Sources, device: &Device) -> Result<Uverbs, Failure> {
     let index = device.index.ok_or(Failure::Os(Errno::ENODEV as i32))?;
-    let request = Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV)
+    sources.netlink()?.get(uverbs_request(index), uverbs_from_netlink)
+}
+
+fn uverbs_request(index: u32) -> Request {
+    Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV)
         .u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, index)
-        .string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
-    sources.netlink()?.get(request, |answer| {
-        let driver = answer.u32(nl::RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID).map(DriverId);
-        Some((Chardev::from_netlink(answer)?, driver))
-    })
+        .string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs")
+}
+
+fn uverbs_from_netlink(answer: Attributes<'_>) -> Option<Uverbs> {
+    let driver = answer.u32(nl::RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID).map(DriverId);
+    Some((Chardev::from_netlink(answer)?, driver))
 }
 
 /// Completes devices of which netlink gave no uverbs device.
@@ -269,13 +289,14 @@ mod tests {
             message(DEVICE, 1, &hex(golden::DEVICE)),
             message(CHARDEV, 2, &hex(golden::UVERBS)),
             message(DEVICE, 3, &hex(golden::DEVICE)),
+            message(CHARDEV, 4, &hex(golden::UVERBS)),
         ];
         let (mut sources, kernel) = Sources::netlink_only(&answers);
         let found = find(&mut sources, GUID, Some(0)).unwrap().unwrap();
         assert_eq!((found.name(), found.uverbs().unwrap().name()), ("rxe0", "uverbs0"));
         let requests = kernel.requests();
-        assert_eq!(requests.len(), 2, "none for the list");
-        assert_eq!(requests[0][16..], hex("0800 0100 00000000"), "DEV_INDEX 0");
+        assert_eq!(requests.len(), 1, "both at once, and none for the list");
+        assert_eq!(requests[0][16..24], hex("0800 0100 00000000"), "DEV_INDEX 0");
         // Where the index is another device's by now, nobody is meant.
         let other = Guid::new(GUID.get() + 1);
         assert_eq!(find(&mut sources, other, Some(0)).unwrap(), None);
@@ -287,10 +308,25 @@ mod tests {
     fn a_device_that_came_again_is_not_the_one_that_is_meant() {
         let (mut sources, _kernel) = Sources::netlink_only(&[
             error(1, -libc::EINVAL),
-            message(DEVICE, 2, &hex(golden::DEVICE)),
-            done(2, 0),
+            error(2, -libc::EINVAL),
+            message(DEVICE, 3, &hex(golden::DEVICE)),
+            done(3, 0),
         ]);
         assert_eq!(find(&mut sources, GUID, Some(3)).unwrap(), None);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn sysfs_completes_the_one_that_is_wanted() {
+        let (mut sources, _kernel) = Sources::netlink_only(&[
+            message(DEVICE, 1, &hex(golden::DEVICE)),
+            error(2, -libc::EINVAL),
+        ]);
+        let tree = Tree::new(golden::SYSFS);
+        sources.sysfs = tree.directory();
+        let found = find(&mut sources, GUID, Some(0)).unwrap().unwrap();
+        assert_eq!(found.uverbs().unwrap().name(), "uverbs0");
+        assert_eq!(found.driver(), Some(DriverId::RDMA_DRIVER_RXE));
     }
 
     #[test]

@@ -11,11 +11,13 @@ pub(crate) mod fake;
 mod message;
 
 use std::borrow::Cow;
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, recv, recvmmsg, send,
+    socket,
 };
 use verbs_abi::netlink as nl;
 
@@ -137,10 +139,27 @@ impl Socket {
         request: Request,
         read: impl Fn(Attributes<'_>) -> Option<T>,
     ) -> Result<T, Failure> {
-        self.exchange(request, 0, |body| match body {
-            Body::Answer(attributes) => read(attributes).ok_or(MISSING).map(Some),
-            Body::Acknowledged | Body::Done => Err(Failure::Malformed("an end without an answer")),
-        })
+        self.exchange(request, 0, |body| only_answer(body, &read).map(Some))
+    }
+
+    /// Asks for two things at once, in one call, and takes both answers in another. `read` as for
+    /// [`get`](Self::get), each for its own.
+    pub(crate) fn get_both<A, B>(
+        &mut self,
+        (first, read_first): (Request, impl Fn(Attributes<'_>) -> Option<A>),
+        (second, read_second): (Request, impl Fn(Attributes<'_>) -> Option<B>),
+    ) -> (Result<A, Failure>, Result<B, Failure>) {
+        let sequences = [self.sequence.wrapping_add(1), self.sequence.wrapping_add(2)];
+        self.sequence = sequences[1];
+        let requests = [first.finish(0, sequences[0]), second.finish(0, sequences[1])].concat();
+        let sent = retry(|| send(self.fd.as_raw_fd(), &requests, MsgFlags::empty()));
+        match sent.map_err(Failure::from).and_then(|_| self.receive_both()) {
+            Ok(datagrams) => (
+                answer(&datagrams, sequences[0], read_first),
+                answer(&datagrams, sequences[1], read_second),
+            ),
+            Err(failure) => (Err(failure), Err(failure)),
+        }
     }
 
     /// Asks for a list, which the kernel sends in parts. `read` as for [`get`](Self::get), for each
@@ -203,16 +222,66 @@ impl Socket {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         match retry(|| recv(self.fd.as_raw_fd(), &mut self.buffer, flags)) {
             Ok(0) => Err(Failure::Malformed("the answer is empty")),
-            Ok(length) if length > self.buffer.len() => {
-                Err(Failure::Malformed("the answer is longer than the buffer"))
-            }
+            Ok(length) if length > self.buffer.len() => Err(LONGER),
             Ok(length) => Ok(length),
-            Err(Errno::EAGAIN) => Err(Failure::Malformed("there is no answer")),
+            Err(Errno::EAGAIN) => Err(SILENCE),
             Err(errno) => Err(errno.into()),
         }
     }
+
+    /// Receives two datagrams that are no parts of dumps, which the kernel makes no longer than 8 kB, or the
+    /// one that is there.
+    fn receive_both(&mut self) -> Result<Vec<&[u8]>, Failure> {
+        let (one, other) = self.buffer.split_at_mut(BUFFER / 2);
+        let mut buffers = [one, other];
+        let mut headers = MultiHeaders::<()>::preallocate(buffers.len(), None);
+        let received = retry(|| {
+            let mut slices = buffers.each_mut().map(|buffer| [IoSliceMut::new(buffer)]);
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+            let fd = self.fd.as_raw_fd();
+            let datagrams = recvmmsg(fd, &mut headers, &mut slices, flags, None)?;
+            Ok(datagrams.map(|datagram| datagram.bytes).collect::<Vec<_>>())
+        });
+        let lengths = match received {
+            Err(Errno::EAGAIN) => return Err(SILENCE),
+            received => received?,
+        };
+        let datagrams = buffers.into_iter().zip(lengths);
+        datagrams.map(|(buffer, length)| buffer.get(..length).ok_or(LONGER)).collect()
+    }
 }
 
+/// The answer to the request of this number, among what was received.
+fn answer<T>(
+    datagrams: &[&[u8]],
+    sequence: u32,
+    read: impl Fn(Attributes<'_>) -> Option<T>,
+) -> Result<T, Failure> {
+    for message in datagrams.iter().flat_map(|datagram| messages(datagram)) {
+        let message = message?;
+        if message.sequence != sequence {
+            continue;
+        }
+        if let Some(body) = message.body()? {
+            return only_answer(body, read);
+        }
+    }
+    Err(SILENCE)
+}
+
+/// What is made out of the answer to a request that has no other part.
+fn only_answer<T>(
+    body: Body<'_>,
+    read: impl Fn(Attributes<'_>) -> Option<T>,
+) -> Result<T, Failure> {
+    match body {
+        Body::Answer(attributes) => read(attributes).ok_or(MISSING),
+        Body::Acknowledged | Body::Done => Err(Failure::Malformed("an end without an answer")),
+    }
+}
+
+const SILENCE: Failure = Failure::Malformed("there is no answer");
+const LONGER: Failure = Failure::Malformed("the answer is longer than the buffer");
 const MISSING: Failure = Failure::Malformed("an attribute is missing from the answer");
 
 fn retry<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
@@ -338,8 +407,35 @@ mod tests {
     fn an_answer_longer_than_the_buffer_is_not_read_in_part() {
         let long = [message(DEVICE, 1, &index(0)), vec![0; BUFFER]].concat();
         let (mut socket, _kernel) = kernel(&[long]);
-        let longer = Failure::Malformed("the answer is longer than the buffer");
-        assert_eq!(get(&mut socket), Err(longer));
+        assert_eq!(get(&mut socket), Err(LONGER));
+    }
+
+    #[test]
+    fn two_are_asked_at_once_and_each_has_its_answer() {
+        let both = |socket: &mut Socket| {
+            let read = |answer: Attributes<'_>| answer.u32(INDEX);
+            socket.get_both((request(), read), (request(), read))
+        };
+        let (mut socket, kernel) = kernel(&[
+            message(DEVICE, 1, &index(3)),
+            message(DEVICE, 2, &index(4)),
+            error(3, -libc::EINVAL),
+            message(DEVICE, 4, &[]),
+            message(DEVICE, 6, &index(5)),
+            [message(DEVICE, 9, &index(1)), message(DEVICE, 5, &index(6))].concat(),
+            message(DEVICE, 7, &index(7)),
+        ]);
+        assert_eq!(both(&mut socket), (Ok(3), Ok(4)));
+        assert_eq!(both(&mut socket), (Err(Failure::Os(libc::EINVAL)), Err(MISSING)));
+        assert_eq!(both(&mut socket), (Ok(6), Ok(5)), "in any order");
+        assert_eq!(both(&mut socket), (Ok(7), Err(SILENCE)), "one answer");
+        assert_eq!(both(&mut socket), (Err(SILENCE), Err(SILENCE)));
+        let requests = kernel.requests();
+        assert_eq!(requests.len(), 5, "one datagram for two");
+        assert_eq!((requests[0].len(), requests[0][8], requests[0][24]), (32, 1, 2));
+        let (mut socket, _kernel) =
+            fake::kernel(&[message(DEVICE, 1, &index(3)), vec![0; BUFFER / 2 + 1]]);
+        assert_eq!(both(&mut socket), (Err(LONGER), Err(LONGER)));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use rdmacm::verbs::{
     AccessFlags, Completion, MemoryRegion, Payload, QueuePair, QueuePairCaps, ReceiveRequest,
     SendFlags, SendOperation, SendRequest,
 };
+// Linked as the tools are, see this package's build script.
+use rdmacm_tests as _;
 
 /// The length of both messages.
 const MESSAGE: usize = 16;

@@ -164,7 +164,8 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
         let test = Arc::clone(&test);
         move || test.take_events(&channel)
     });
-    test.calls(options, out)?;
+    // What the queue pairs share is no id's: it ends when the ids have been destroyed, and not with the last.
+    let _shared = test.calls(options, out)?;
     // It has counted the last event.
     reader.join().map_err(|_| Failure::because("the thread that takes events panicked"))?;
     let Some(Test { nodes, steps, .. }) = Arc::into_inner(test) else {
@@ -184,8 +185,12 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
 }
 
 impl Test {
-    /// The steps between creating the ids and destroying them.
-    fn calls(&self, options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    /// The steps between creating the ids and destroying them; what all queue pairs were made with.
+    fn calls(
+        &self,
+        options: &Options,
+        out: &mut (dyn Write + Send),
+    ) -> Result<EndpointQueuePair, Failure> {
         if let (Some(_), Some(here)) = (&options.source, self.peer.src_addr) {
             writeln!(out, "binding source address")?;
             self.step(BIND, |node| node.id.bind(here))?;
@@ -224,7 +229,8 @@ impl Test {
             node.id.disconnect()?;
             node.id.destroy_qp();
             Ok(())
-        })
+        })?;
+        Ok(qp)
     }
 
     fn resolve_addr(&self, node: &Node) -> rdmacm::Result<()> {

@@ -10,6 +10,7 @@ use crate::PORT;
 use crate::peer::Peer;
 use crate::rounds::{by_turns, median_trace, served};
 use crate::run::{self, Program, progress};
+use crate::scheduler;
 use crate::table::Row;
 use crate::trace::{self, Counts};
 
@@ -26,6 +27,7 @@ pub(crate) fn rows(
     address: &str,
     directories: [&Path; 2],
 ) -> Result<Vec<Row>, Box<dyn Error>> {
+    scheduler::batch()?;
     let bench = Bench::new(device, address);
     let mut rows = bench.client(directories)?;
     rows.push(bench.commands(directories[0])?);

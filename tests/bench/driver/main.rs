@@ -12,6 +12,7 @@ mod data;
 mod peer;
 mod rounds;
 mod run;
+mod scheduler;
 mod table;
 mod trace;
 

@@ -20,15 +20,17 @@ A command line that is wrong ends with status 2.
       Boots a kernel whose whole userland is one static program of this project, and lets it be an RDMA
       server and client: pings and connection events are shown, the last line is the verdict.
 
-  vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] [--processors N] -- PROGRAM [ARGUMENT...]
+  vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] [--processors N]
+     [--icount] -- PROGRAM [ARGUMENT...]
       Runs a program of this machine in a virtual machine that sees this machine's files (what is
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
       fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N
       killed it; 125: the virtual machine failed; 126: its kernel complained (BUG, WARNING, Oops);
       127: the program could not be started. Without --timeout it has 300 seconds; without
       --processors, two if this machine has them; without --kernel, 6.12; without --device, every
-      device that the kernel has. `latest` is Debian unstable's kernel, kept in target/test-bed/latest
-      until that is removed; it has no siw0.
+      device that the kernel has. With --icount its clock counts instructions, two nanoseconds each, so
+      that times in it do not depend on what else this machine does; take one processor then. `latest`
+      is Debian unstable's kernel, kept in target/test-bed/latest until that is removed; it has no siw0.
 
   test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
       Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in
@@ -38,9 +40,9 @@ A command line that is wrong ends with status 2.
   bench connect|data [--kernel 6.1|6.12|latest] [--device rxe|siw]
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
       6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
-      connection costs: system calls, time and memory; `data` what messages cost: latency, bandwidth
-      and rate beside perftest's, for sizes from 2 to 65536, and system calls. Goals that are not
-      reached are named; they do not change the exit status.
+      connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
+      `data` what messages cost: latency, bandwidth and rate beside perftest's, for sizes from 2 to
+      65536, and system calls. Goals that are not reached are named; they do not change the exit status.
 
   ci
       Checks format, lints and documentation, then does what test does.
@@ -96,6 +98,7 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
             Some("--processors") => {
                 guest.processors = value(&mut arguments, "--processors", |text| text.parse().ok())?;
             }
+            Some("--icount") => guest.counts_instructions = true,
             Some("--") => break,
             _ => return Err(Error::new(format!("unknown option {option:?}; {HELP}"))),
         }
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn vm_takes_options_before_the_command() {
         let Ok(Task::Vm { guest, command }) = parsed(
-            "vm --kernel 6.1 --device siw --timeout 7 --memory 512 --processors 3 -- ls --kernel -- x",
+            "vm --kernel 6.1 --device siw --timeout 7 --memory 512 --processors 3 --icount -- ls --kernel -- x",
         ) else {
             panic!("refused");
         };
@@ -203,6 +206,7 @@ mod tests {
         assert_eq!(guest.devices, [Device::Siw]);
         assert_eq!(guest.limit, Duration::from_secs(7));
         assert_eq!((guest.memory_mb, guest.processors.get()), (512, 3));
+        assert!(guest.counts_instructions);
         assert_eq!(command, ["ls", "--kernel", "--", "x"]);
     }
 
@@ -212,6 +216,7 @@ mod tests {
             [("vm -- true", &Device::ALL[..]), ("vm --kernel latest -- true", &[Device::Rxe])]
         {
             let Ok(Task::Vm { guest, .. }) = parsed(line) else { panic!("{line}: refused") };
+            assert!(!guest.counts_instructions, "{line}");
             assert_eq!(guest.devices, devices, "{line}");
         }
     }

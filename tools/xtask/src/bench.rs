@@ -51,13 +51,18 @@ impl Subject {
     }
 
     /// Connections with one: where the client, the server and the kernel's threads run beside each other, times
-    /// differ by half from run to run, and with one by some hundredths. Who waits for messages does so at work,
-    /// each side with a processor of its own.
+    /// differ by half from run to run. Who waits for messages does so at work, each side with a processor of
+    /// its own.
     fn processors(self) -> NonZeroUsize {
         match self {
             Self::Connect => NonZeroUsize::MIN,
             Self::Data => host::processors(),
         }
+    }
+
+    /// Who waits for messages at work would wait for as long as the other processor's turn lasts.
+    fn counts_instructions(self) -> bool {
+        self == Self::Connect
     }
 
     /// Many runs, one after the other, in a machine that others may load.
@@ -112,6 +117,7 @@ pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> R
             let guest = Guest {
                 devices: vec![*device],
                 processors: subject.processors(),
+                counts_instructions: subject.counts_instructions(),
                 limit: subject.limit(),
                 ..Guest::new(*kernel)
             };

@@ -37,6 +37,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         initramfs,
         memory_mb: 512,
         processors: host::processors(),
+        counts_instructions: false,
         host_root: false,
         wires: None,
         limit: Duration::from_secs(120),

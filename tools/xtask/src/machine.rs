@@ -45,6 +45,8 @@ pub(crate) struct Machine {
     pub(crate) initramfs: Vec<u8>,
     pub(crate) memory_mb: u32,
     pub(crate) processors: NonZeroUsize,
+    /// Whether the guest's clock counts its instructions, see [`INSTRUCTION_CLOCK`].
+    pub(crate) counts_instructions: bool,
     /// Whether the guest may read this machine's files.
     pub(crate) host_root: bool,
     /// The wires to another machine.
@@ -228,6 +230,11 @@ impl Machine {
     }
 }
 
+/// Two nanoseconds for each instruction, about what they take; while the guest is idle, time passes as it does here.
+/// Times then say what was executed, in the kernel and out of it, whatever else this machine does and whatever the
+/// emulator has translated before. Several processors run by turns, each for long.
+const INSTRUCTION_CLOCK: &str = "shift=1,sleep=on";
+
 const INITRAMFS: &str = "initramfs";
 const CONSOLE: &str = "console.log";
 const QEMU_ERRORS: &str = "qemu.log";
@@ -258,7 +265,12 @@ impl Qemu {
         let mut command = host::command("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         // TCG always: a /dev/kvm that is there need not work.
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        if machine.counts_instructions {
+            command.args(["-accel", "tcg,thread=single", "-icount", INSTRUCTION_CLOCK]);
+        } else {
+            command.args(["-accel", "tcg,thread=multi"]);
+        }
+        command.args(["-cpu", "max"]);
         command.args(["-smp", &machine.processors.to_string()]);
         command.args(["-m", &machine.memory_mb.to_string()]);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
@@ -368,6 +380,7 @@ mod tests {
             initramfs: Vec::new(),
             memory_mb: 0,
             processors: NonZeroUsize::MIN,
+            counts_instructions: false,
             host_root: false,
             wires: None,
             limit: Duration::ZERO,

@@ -47,6 +47,7 @@ pub(crate) struct Guest {
     pub(crate) limit: Duration,
     pub(crate) memory_mb: u32,
     pub(crate) processors: NonZeroUsize,
+    pub(crate) counts_instructions: bool,
     /// Whether rdma_cm is loaded before ib_uverbs.
     pub(crate) rdma_cm_first: bool,
 }
@@ -61,6 +62,7 @@ impl Guest {
             limit,
             memory_mb: 2048,
             processors: host::processors(),
+            counts_instructions: false,
             rdma_cm_first: false,
         }
     }
@@ -118,6 +120,7 @@ impl Guest {
             initramfs: initramfs::pack(&initramfs::build_init()?, plan, &files)?,
             memory_mb: self.memory_mb,
             processors: self.processors,
+            counts_instructions: self.counts_instructions,
             host_root: true,
             wires: None,
             limit: self.limit,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rdmacm::device::{Device, DriverId};
 
-use super::scheduler;
 use crate::run::Program;
+use crate::scheduler;
 
 /// Whose program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,6 @@
 
 mod load;
 mod printed;
-mod scheduler;
 
 use std::error::Error;
 use std::fs;
@@ -18,6 +17,7 @@ use crate::PORT;
 use crate::peer::Peer;
 use crate::rounds::{by_turns, median_trace};
 use crate::run::{self, Useless, progress};
+use crate::scheduler;
 use crate::table::Row;
 use crate::trace::{self, Counts, Tracer};
 

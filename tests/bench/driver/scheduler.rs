@@ -1,6 +1,11 @@
 //! Who gets a processor.
 //!
-//! A software device is threads of the kernel, or becomes that under load, and both programs poll
+//! Connections: an event wakes the thread that waits for it. Whether that one cuts short the kernel's thread,
+//! which has more events to bring, or finds them all when it comes to its turn, depends on how little it has
+//! run before, and a step takes a fifth more or less by that. In the batch class nobody who wakes up cuts
+//! others short.
+//!
+//! Messages: a software device is threads of the kernel, or becomes that under load, and both programs poll
 //! without rest, so that more threads want a processor than there are. Left alone, the scheduler lets a
 //! program poll to the end of its slice, some milliseconds, while the thread that would bring the message
 //! waits: what is measured then is who waits how often. So everything here runs in the idle class, and no
@@ -24,7 +29,7 @@ const FEATURES: &str = "/sys/kernel/debug/sched/features";
 const PROTECTION: &str = "RUN_TO_PARITY";
 
 /// Lets whoever wakes up have the processor of one that runs.
-pub(super) fn cut_slices() -> Result<(), Box<dyn Error>> {
+pub(crate) fn cut_slices() -> Result<(), Box<dyn Error>> {
     if !Path::new(FEATURES).exists() {
         mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>)?;
     }
@@ -34,18 +39,29 @@ pub(super) fn cut_slices() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Has this process, and those that it starts from now on, cut nobody short when they wake up.
+pub(crate) fn batch() -> Result<(), Box<dyn Error>> {
+    set_class("--batch")?;
+    progress("the programs run in the batch class: who wakes up waits for its turn");
+    Ok(())
+}
+
 /// Has this process, and those that it starts from now on, run behind all others.
-pub(super) fn prefer_others() -> Result<(), Box<dyn Error>> {
-    let process = process::id().to_string();
-    run::output(&Program::new("chrt").args(["--idle", "--pid", "0", &process]))?;
+pub(crate) fn prefer_others() -> Result<(), Box<dyn Error>> {
+    set_class("--idle")?;
     progress(
         "the programs run in the idle class, so that the kernel's threads never wait for them",
     );
     Ok(())
 }
 
+fn set_class(class: &str) -> Result<(), Box<dyn Error>> {
+    let process = process::id().to_string();
+    run::output(&Program::new("chrt").args([class, "--pid", "0", &process])).map(drop)
+}
+
 /// The program on the processor of that number, or where there are fewer, on one of those.
-pub(super) fn on(number: usize, program: &Program) -> Program {
+pub(crate) fn on(number: usize, program: &Program) -> Program {
     let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let number = (number % processors).to_string();
     Program::new("taskset")

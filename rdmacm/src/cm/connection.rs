@@ -174,6 +174,13 @@ impl CmId {
     /// pair, or of the one that `param` names; its state does not change, no event follows here, and
     /// the id may be dropped as soon as its queue pair is of no more use.
     ///
+    /// siw (of Linux 6.1 and 6.12 at least) answers the peer before it listens to the socket itself,
+    /// and does not look for what has come in between: a message that the peer sends at once may lie
+    /// there until more comes from the peer, if only the end of the connection. A peer that waits for
+    /// an answer to its first message should not do so without end, but send something more after a
+    /// while: an RDMA write without bytes is enough, and changes nothing. (That this side sends first
+    /// is no way out: see [`connect`](Self::connect).)
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams,

@@ -201,12 +201,34 @@ impl Side {
     /// Receives one.
     fn hear(&self) -> Result<(), Failure> {
         let mut done = [Completion::default()];
-        spin(&self.channel, || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(())))?;
+        let mut look = || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(()));
+        while spin_patiently(&mut look)?.is_none() {
+            check_connection(&self.channel)?;
+            self.nudge()?;
+        }
         check(&done)?;
         let scatter = [self.incoming.sge(..)?];
         // SAFETY: as in `new`.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
         Ok(())
+    }
+
+    /// Has the server's kernel look at what it has of the client. siw lets the first message lie that comes while
+    /// the server accepts, until something else comes: a write without bytes, which changes nothing.
+    fn nudge(&self) -> Result<(), Failure> {
+        let transport = self.id.context()?.device().transport();
+        if self.role == Role::Server || transport != Some(Transport::Iwarp) {
+            return Ok(());
+        }
+        let request = SendRequest {
+            wr_id: 0,
+            operation: SendOperation::Write { remote_addr: 0, rkey: 0 },
+            payload: Payload::Gather(&[]),
+            flags: SendFlags::SIGNALED,
+        };
+        // SAFETY: the request names no memory.
+        unsafe { self.qp.post_send(&request) }?;
+        poll(&self.send_cq, 1)
     }
 }
 
@@ -290,13 +312,24 @@ fn spin<T>(
     mut look: impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<T, Failure> {
     loop {
-        for _ in 0..PATIENCE {
-            if let Some(found) = look()? {
-                return Ok(found);
-            }
+        if let Some(found) = spin_patiently(&mut look)? {
+            return Ok(found);
         }
         check_connection(channel)?;
     }
+}
+
+/// Looks until there is something, or for as long as nobody need ask.
+#[inline]
+fn spin_patiently<T>(
+    look: &mut impl FnMut() -> rdmacm::Result<Option<T>>,
+) -> Result<Option<T>, Failure> {
+    for _ in 0..PATIENCE {
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// That no event says that there is no connection any more.

@@ -147,7 +147,7 @@ fn nobody_answers() {
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
         assert!(error.subject().contains("ESTABLISHED"), "{error}");
         // The request is there, of a peer that is not: accepting finds out.
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let incoming = listener.incoming().expect("it is there");
         incoming.accept(&Settings::default(), &[], LONG).expect_err("the peer has given up");
     }
     // A neighbour that does not exist.
@@ -202,7 +202,7 @@ fn several_threads_wait_for_requests() {
             let (says, listener) = (says.clone(), &listener);
             scope.spawn(move || {
                 announce(&says);
-                let incoming = listener.incoming().expect("a request");
+                let incoming = listener.incoming_timeout(LONG).expect("a request");
                 incoming.accept(&Settings::default(), &[], LONG).expect("accept")
             });
         }

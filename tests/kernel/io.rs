@@ -18,6 +18,8 @@ use rdmacm::verbs::{
     SendFlags, SendOperation, SendQueue, SendRequest, Sge, WcStatus,
 };
 
+use crate::bed::LONG;
+
 /// What an [`Io`] is to hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
@@ -221,7 +223,8 @@ impl Io {
     /// The next completion, slept for.
     pub(crate) fn next(&self) -> Completion {
         let mut completion = [Completion::default()];
-        assert_eq!(self.cq.wait(&mut completion).expect("wait for a completion"), 1);
+        let came = self.cq.wait_timeout(&mut completion, LONG).expect("wait for a completion");
+        assert_eq!(came, 1, "a completion within {LONG:?}");
         completion[0]
     }
 

@@ -28,8 +28,12 @@ use crate::netdev::ip;
 
 const SHORT: Duration = Duration::from_millis(30);
 
+/// A synchronous id that waits long, and not without end. Requests that it brings have its time limit.
 fn new() -> CmId {
-    CmId::new_sync(PortSpace::Tcp).expect("create an id")
+    let id = CmId::new_sync(PortSpace::Tcp).expect("create an id");
+    assert_eq!(id.timeout(), None);
+    id.set_timeout(Some(LONG));
+    id
 }
 
 fn listener(address: SocketAddr) -> (CmId, SocketAddr) {
@@ -184,7 +188,6 @@ fn a_deadline_ends_the_wait_and_not_the_operation() {
     let theirs = channel();
     let (_listener, address) = listen(&theirs, rxe(0));
     let client = side(resolved(address));
-    assert_eq!(client.id.timeout(), None);
     client.id.set_timeout(Some(SHORT));
     let error = client.id.connect(&ConnParam::default()).expect_err("nobody accepts");
     assert!(timed_out(&error), "{error}");
@@ -367,6 +370,7 @@ fn to_a_channel_and_back() {
     client.id.migrate_to_sync().expect("make it synchronous");
     assert_invalid(&client.id.migrate_to_sync().expect_err("again"), &["already"]);
     listener.migrate_to_sync().expect("make it synchronous");
+    listener.set_timeout(Some(LONG));
     client.id.set_timeout(Some(Duration::ZERO));
     assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
     let server = side(listener.get_request().expect("a request"));
@@ -429,6 +433,7 @@ fn a_call_and_a_move_take_turns() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagrams_are_accepted_at_once() {
     let listener = CmId::new_sync(PortSpace::Udp).expect("create an id");
+    listener.set_timeout(Some(LONG));
     listener.bind(rxe(0)).expect("bind");
     listener.listen(0).expect("listen");
     let address = listener.local_addr().expect("query").expect("a bound id has an address");
@@ -439,6 +444,7 @@ fn datagrams_are_accepted_at_once() {
             server
         });
         let client = CmId::new_sync(PortSpace::Udp).expect("create an id");
+        client.set_timeout(Some(LONG));
         client.resolve_addr(None, address, LONG).expect("resolve the address");
         client.resolve_route(LONG).expect("resolve the route");
         let client = side(client);
@@ -537,6 +543,7 @@ fn endpoints_have_what_they_need() {
         let passive = found(address, AddrInfoFlags::PASSIVE);
         let listener = CmId::create_ep(&passive, Some(&qp)).expect("create an endpoint");
         assert!(listener.qp().is_none());
+        listener.set_timeout(Some(LONG));
         listener.listen(0).expect("listen");
         let address = listener.local_addr().expect("query").expect("it is bound");
         thread::scope(|scope| {
@@ -549,6 +556,7 @@ fn endpoints_have_what_they_need() {
             let mut active = found(address, AddrInfoFlags::empty());
             active.connect = b"header ".to_vec();
             let client = CmId::create_ep(&active, Some(&qp)).expect("create an endpoint");
+            client.set_timeout(Some(LONG));
             client.connect(&with_data(b"and data")).expect("connect");
             let server = server.join().expect("the server lives");
             let made = objects();

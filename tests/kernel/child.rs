@@ -69,8 +69,18 @@ pub(crate) fn hide(directory: &str) {
     mount(Some("none"), directory, Some("tmpfs"), MsFlags::empty(), nothing).expect("mount");
 }
 
-/// Makes netlink sockets impossible for this process.
+/// Makes netlink sockets impossible for this process, which has one thread.
 pub(crate) fn forbid_netlink() {
+    refuse(libc::SYS_socket, Some(libc::AF_NETLINK), libc::EPERM);
+}
+
+/// Has ioctls fail for this thread, and no other, as those for RDMA do before Linux 5.0.
+pub(crate) fn forbid_ioctl_to_this_thread() {
+    refuse(libc::SYS_ioctl, None, libc::ENOTTY);
+}
+
+/// Has a system call fail for this thread, where it has this first argument.
+fn refuse(call: libc::c_long, argument: Option<i32>, errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: u16::try_from(code).expect("codes are short"),
         jt: 0,
@@ -84,21 +94,26 @@ pub(crate) fn forbid_netlink() {
     };
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let number = |number| u32::try_from(number).expect("numbers are small");
-    let refused = libc::SECCOMP_RET_ERRNO | number(i64::from(libc::EPERM));
-    let mut program = [
-        // The system call's number, and (after number, architecture and address) its first argument.
-        statement(load, 0),
-        unless(number(libc::SYS_socket), 3),
-        statement(load, 16),
-        unless(number(i64::from(libc::AF_NETLINK)), 1),
+    let refused = libc::SECCOMP_RET_ERRNO | number(i64::from(errno));
+    // The system call's number, and (after number, architecture and address) its first argument.
+    let mut program = vec![statement(load, 0)];
+    match argument {
+        None => program.push(unless(number(call), 1)),
+        Some(argument) => program.extend([
+            unless(number(call), 3),
+            statement(load, 16),
+            unless(number(i64::from(argument)), 1),
+        ]),
+    }
+    program.extend([
         statement(libc::BPF_RET | libc::BPF_K, refused),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
+    ]);
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).expect("6 fits"),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the third argument of this operation is a program of `len` statements at `filter`, which are those of the array,
+    // SAFETY: the third argument of this operation is a program of `len` statements at `filter`, which are those of the vector,
     // alive until the call returns; the kernel copies them.
     let set =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };

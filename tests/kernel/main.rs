@@ -38,6 +38,7 @@ mod option;
 mod permission;
 mod process;
 mod refusal;
+mod refused_doorbell;
 mod removal;
 mod reregistration;
 mod resize;

@@ -3,25 +3,19 @@
 //! # Safety
 //!
 //! The buffer of a request is in the table from before the request is posted until its completion has been
-//! polled, or with the queue pair until that is destroyed. In neither place anybody can look at it.
+//! polled, or with the queue pair until that is destroyed. In neither place anybody can look at it. It comes
+//! back without a completion only where the request did not get into the queue, or was taken back from there.
 //! A completion is taken for a request's by the queue pair's number and by an identifier that no other
 //! request of this process has ever had, which the contract of posting by hand keeps so.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
+use super::outstanding::Outstanding;
 use super::queue_pair::QueuePair;
 use super::{Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
-
-/// Bits of a request's identifier that say its place in the table; those above say whose table.
-const PLACE_BITS: u32 = 24;
-
-/// The number of the next [`BufferQueues`] of the process.
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// The two queues of a queue pair, to which [`Buffer`]s are posted without `unsafe`: whoever posts a buffer
 /// gives it away, and has it back with its completion.
@@ -35,18 +29,16 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub struct BufferQueues {
     qp: QueuePair,
-    number: u64,
-    /// The buffers of the requests that are posted, each at its request's place.
-    posted: Vec<Option<Buffer>>,
-    /// The places that are free.
-    free: Vec<usize>,
+    /// The buffers of the requests that are posted.
+    posted: Outstanding<Buffer>,
 }
 
 /// A buffer that could not be posted, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct BufferRefused {
-    /// The buffer; absent where the device may use it still, until the queue pair is destroyed.
+    /// The buffer; absent where the request stands in the queue still, and the device may come to it: until its
+    /// completion is polled, or the queue pair destroyed.
     pub buffer: Option<Buffer>,
     /// Why.
     pub error: Error,
@@ -63,14 +55,7 @@ impl BufferQueues {
     /// Takes over the posting to `qp`.
     pub fn new(qp: QueuePair) -> Self {
         let caps = qp.caps();
-        let places = caps.max_send_wr.saturating_add(caps.max_recv_wr).min(1 << PLACE_BITS);
-        let places = usize::try_from(places).expect("24 bits fit");
-        Self {
-            qp,
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            posted: (0..places).map(|_| None).collect(),
-            free: (0..places).rev().collect(),
-        }
+        Self { qp, posted: Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr)) }
     }
 
     /// The queue pair.
@@ -80,7 +65,7 @@ impl BufferQueues {
 
     /// How many buffers are posted.
     pub fn outstanding(&self) -> usize {
-        self.posted.len() - self.free.len()
+        self.posted.len()
     }
 
     /// Posts a send of the first `length` bytes of `buffer`, with a number for the peer's completion if there
@@ -104,10 +89,13 @@ impl BufferQueues {
         };
         self.post(buffer, length, |qp, wr_id, gather| {
             let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
+            let mut queue = qp.send_queue().map_err(Failure::unposted)?;
             // SAFETY: the request names memory of the buffer, which `post` has put where it stays until the request
-            // has completed or the queue pair is destroyed; the buffer keeps it allocated and registered, and
-            // there nobody writes to it or reads it. The identifier is of our own.
-            unsafe { qp.post_send(&SendRequest { wr_id, operation, payload, flags }) }
+            // has completed or the queue pair is destroyed, unless it is not posted; the buffer keeps it allocated
+            // and registered, and there nobody writes to it or reads it. The identifier is of our own.
+            let pushed = unsafe { queue.push(&SendRequest { wr_id, operation, payload, flags }) };
+            pushed.map_err(Failure::unposted)?;
+            queue.ring().map_err(Failure::of_ringing)
         })
     }
 
@@ -122,8 +110,11 @@ impl BufferQueues {
     pub fn receive(&mut self, buffer: Buffer) -> Result<(), BufferRefused> {
         let length = buffer.len();
         self.post(buffer, length, |qp, wr_id, scatter| {
+            let mut queue = qp.receive_queue().map_err(Failure::unposted)?;
             // SAFETY: as in `send`.
-            unsafe { qp.post_recv(&ReceiveRequest { wr_id, scatter }) }
+            let pushed = unsafe { queue.push(&ReceiveRequest { wr_id, scatter }) };
+            pushed.map_err(Failure::unposted)?;
+            queue.ring().map_err(Failure::of_ringing)
         })
     }
 
@@ -132,7 +123,7 @@ impl BufferQueues {
         &mut self,
         buffer: Buffer,
         length: usize,
-        post: impl FnOnce(&QueuePair, u64, &[super::Sge]) -> Result<()>,
+        post: impl FnOnce(&QueuePair, u64, &[super::Sge]) -> Result<(), Failure>,
     ) -> Result<(), BufferRefused> {
         let invalid = |errno, reason: &'static str| {
             let kind = ErrorKind::Invalid { errno, reason: reason.into() };
@@ -145,22 +136,12 @@ impl BufferQueues {
         let Some(piece) = buffer.sge(length) else {
             return refused(buffer, invalid(libc::EINVAL, "it has fewer bytes"));
         };
-        let Some(place) = self.free.pop() else {
-            return refused(buffer, invalid(libc::ENOMEM, "the queues are full"));
+        let wr_id = match self.posted.put(buffer) {
+            Ok(wr_id) => wr_id,
+            Err(buffer) => return refused(buffer, invalid(libc::ENOMEM, "the queues are full")),
         };
-        self.posted[place] = Some(buffer);
-        let place_bits = u64::try_from(place).expect("24 bits fit");
-        let posted = post(&self.qp, self.number << PLACE_BITS | place_bits, &[piece]);
-        posted.map_err(|error| {
-            let is_posted = !matches!(
-                error.kind(),
-                ErrorKind::Invalid { .. }
-                    | ErrorKind::Unposted { .. }
-                    | ErrorKind::Unsupported(_)
-                    | ErrorKind::WouldDeadlock(_)
-                    | ErrorKind::WrongProcess(_)
-            );
-            let buffer = if is_posted { None } else { self.take(place) };
+        post(&self.qp, wr_id, &[piece]).map_err(|Failure { error, is_posted }| {
+            let buffer = if is_posted { None } else { self.posted.take(wr_id) };
             BufferRefused { buffer, error }
         })
     }
@@ -187,37 +168,43 @@ impl BufferQueues {
         each: &mut impl FnMut(Buffer, &Completion),
     ) -> Result<usize> {
         let mut some = [Completion::default(); 16];
+        let most = self.posted.len();
         let mut polled = 0;
         loop {
             let count = cq.poll(&mut some)?;
             for completion in &some[..count] {
-                if let Some(buffer) = self.place(completion).and_then(|place| self.take(place)) {
+                let is_ours = completion.qp_num() == self.qp.number();
+                let wr_id = Some(completion.wr_id()).filter(|_| is_ours);
+                if let Some(buffer) = wr_id.and_then(|wr_id| self.posted.take(wr_id)) {
                     polled += 1;
                     each(buffer, completion);
                 }
             }
             // Others may complete meanwhile, for ever.
-            if count < some.len() || polled >= self.posted.len() {
+            if count < some.len() || polled >= most {
                 return Ok(polled);
             }
         }
     }
+}
 
-    /// The place of the request that has completed, if it is of here.
-    fn place(&self, completion: &Completion) -> Option<usize> {
-        let wr_id = completion.wr_id();
-        let is_ours = wr_id >> PLACE_BITS == self.number && completion.qp_num() == self.qp.number();
-        let place = usize::try_from(wr_id & ((1 << PLACE_BITS) - 1)).expect("24 bits fit");
-        Some(place).filter(|place| is_ours && *place < self.posted.len())
+/// Why a request could not be posted, and whether it is all the same.
+struct Failure {
+    error: Error,
+    is_posted: bool,
+}
+
+impl Failure {
+    /// It did not get into the queue.
+    fn unposted(error: Error) -> Self {
+        Self { error, is_posted: false }
     }
 
-    /// The buffer at a place, which is free then.
-    fn take(&mut self, place: usize) -> Option<Buffer> {
-        let buffer = self.posted[place].take();
-        if buffer.is_some() {
-            self.free.push(place);
-        }
-        buffer
+    /// It is the last one in the queue, and ringing for it failed: only these two say that it was taken back.
+    fn of_ringing(error: Error) -> Self {
+        let taken_back =
+            matches!(error.kind(), ErrorKind::Invalid { .. } | ErrorKind::Unposted { .. });
+        Self { error, is_posted: !taken_back }
     }
 }
 
@@ -233,7 +220,6 @@ impl Drop for BufferQueues {
 impl BufferQueues {
     /// Leaves the buffers that are posted to the queue pair.
     fn leave(&mut self) {
-        let left = self.posted.drain(..).flatten();
-        unpoisoned(self.qp.inner.kept.lock()).extend(left);
+        unpoisoned(self.qp.inner.kept.lock()).extend(self.posted.drain());
     }
 }

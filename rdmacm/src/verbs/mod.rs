@@ -41,6 +41,7 @@ mod memory_window;
 mod moment;
 mod multicast;
 mod object;
+mod outstanding;
 mod pd;
 mod post;
 mod queue_pair;

@@ -392,10 +392,14 @@ impl SendRing {
                 // Of the first that it had not come to, where it has stayed.
                 let back = (0..stored).take_while(|_| self.ring.take_back()).count();
                 self.owes_doorbell = false;
-                Err(PostError::TakenBack {
-                    requests: back,
-                    reason: "reads need an initiator depth of the connection",
-                })
+                match back {
+                    // Those who flush have them, or the kernel.
+                    0 => Err(PostError::Refused(refused)),
+                    requests => Err(PostError::TakenBack {
+                        requests,
+                        reason: "reads need an initiator depth of the connection",
+                    }),
+                }
             }
             refused => Err(PostError::Refused(refused)),
         }

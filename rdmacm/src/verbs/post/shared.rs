@@ -92,6 +92,9 @@ impl SharedReceives<'_> {
     /// - stays allocated and registered;
     /// - is neither written nor read, except in ways that cope with a device writing to it.
     ///
+    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of a queue pair
+    /// that receives from here have given a request of theirs.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that

@@ -46,7 +46,8 @@ impl Buffer {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for no buffers, buffers without bytes, and more memory than there are
-    /// addresses; ENOMEM where it cannot be had or pinned (`RLIMIT_MEMLOCK`).
+    /// addresses; those of [`MemoryRegion::alloc`]: where the memory cannot be had, or the user may not
+    /// pin it or not as much.
     pub fn alloc(pd: &ProtectionDomain, count: usize, length: usize) -> Result<Vec<Self>> {
         let invalid = |reason| {
             let subject = format!("{count} buffers of {length} bytes");
@@ -56,9 +57,7 @@ impl Buffer {
         if count == 0 || length == 0 || u32::try_from(length).is_err() {
             return Err(invalid("there must be some, of at most 4 GiB each"));
         }
-        let stride = length.checked_next_multiple_of(ALIGNMENT);
-        let total = stride.and_then(|stride| stride.checked_mul(count));
-        let (Some(stride), Some(total)) = (stride, total) else {
+        let Some([stride, total]) = layout(count, length) else {
             return Err(invalid("there are not as many addresses"));
         };
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
@@ -92,6 +91,14 @@ impl Buffer {
     }
 }
 
+/// How many bytes it is from one to the next of `count` buffers of `length` bytes, and how many they have
+/// together: no more than pointers into one mapping may be apart.
+fn layout(count: usize, length: usize) -> Option<[usize; 2]> {
+    let stride = length.checked_next_multiple_of(ALIGNMENT)?;
+    let total = stride.checked_mul(count)?;
+    isize::try_from(total).is_ok().then_some([stride, total])
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
@@ -118,5 +125,21 @@ impl fmt::Debug for Buffer {
             .field("index", &self.index)
             .field("length", &self.length)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_apart_and_no_more_than_pointers_reach() {
+        assert_eq!(layout(3, 64), Some([64, 192]));
+        assert_eq!(layout(3, 65), Some([128, 384]));
+        let half = 1 << (usize::BITS - 2);
+        assert_eq!(layout(1, half), Some([half, half]));
+        for (count, length) in [(2, half), (1, usize::MAX), (usize::MAX, 1)] {
+            assert_eq!(layout(count, length), None, "{count} of {length} bytes");
+        }
     }
 }

@@ -80,15 +80,25 @@ pub(crate) struct Joined<A, B>(pub(crate) A, pub(crate) B);
 /// responses for writes of the length that the header gives, data for reads.
 #[inline(always)]
 pub(crate) unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
-    // Not by the C library's `write`, at which a thread can be cancelled: this one may have a lock.
-    let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));
-    // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. What
-    // the addresses in it must satisfy is this function's own contract.
-    let written = unsafe { libc::syscall(number, fd_number, command.as_ptr(), command.len()) };
-    match usize::try_from(written) {
+    // SAFETY: the contract of this function is that of the callee.
+    match usize::try_from(unsafe { write_uncancelled(fd, command) }) {
         Ok(length) if length == command.len() => Ok(()),
         written => Err(refused_just_now(fd, written.is_ok())),
     }
+}
+
+/// The system call. Not by the C library's `write`, at which a thread can be cancelled: this one may
+/// have a lock.
+///
+/// # Safety
+///
+/// That of [`write`].
+#[inline(always)]
+unsafe fn write_uncancelled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
+    let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));
+    // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. What
+    // the addresses in it must satisfy is this function's own contract.
+    unsafe { libc::syscall(number, fd_number, bytes.as_ptr(), bytes.len()) }
 }
 
 /// Why a write to `fd` failed, or took a part of a command only: nothing was called since.
@@ -111,7 +121,9 @@ fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> Refused {
 /// Both nodes look at the credentials first and at the length second, so a write that is too short
 /// to be a command tells the one from the other and does nothing.
 fn credentials_match(fd: BorrowedFd<'_>) -> bool {
-    nix::unistd::write(fd, &[0]) != Err(Errno::EACCES)
+    // SAFETY: the byte holds no address.
+    let written = unsafe { write_uncancelled(fd, &[0]) };
+    written >= 0 || Errno::last() != Errno::EACCES
 }
 
 #[cfg(test)]

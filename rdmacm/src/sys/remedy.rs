@@ -10,6 +10,9 @@ pub(crate) const MODULES_AND_SYSFS: &str = "load the kernel's RDMA modules (modp
 pub(crate) const NODE: &str =
     "load the kernel's RDMA modules (modprobe rdma_ucm), or give the container the node";
 
-/// Where memory cannot be registered: EPERM where the limit is zero, ENOMEM where it is too low (or
-/// where memory itself is short).
+/// Where the user may pin no memory: EPERM.
 pub(crate) const LOCKED_MEMORY: &str = "see the limit of locked memory: ulimit -l, RLIMIT_MEMLOCK";
+
+/// Where it would be too much, memory itself is short, or there are as many regions as siw has: ENOMEM.
+pub(crate) const LOCKED_MEMORY_OR_REGIONS: &str =
+    "see the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or the device has no more regions";

@@ -81,7 +81,7 @@ impl MemoryRegion {
     /// EINVAL for a length of zero, and for rights that go with each other only (the peer's writing
     /// needs local writing); [`ErrorKind::Remedy`] with EPERM where the user may pin no memory (the
     /// limit `RLIMIT_MEMLOCK` is 0), with ENOMEM where it would be more than that limit allows, or
-    /// cannot be had.
+    /// cannot be had, or the device has no more regions.
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc(pd: &ProtectionDomain, length: usize, access: AccessFlags) -> Result<Self> {
         Self::map(pd, length, None, access)
@@ -476,7 +476,7 @@ fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
 /// The same error with what to do where the kernel does not let the user pin the memory.
 fn advised(error: Error) -> Error {
     let error = error.with_remedy(Errno::EPERM, remedy::LOCKED_MEMORY);
-    error.with_remedy(Errno::ENOMEM, remedy::LOCKED_MEMORY)
+    error.with_remedy(Errno::ENOMEM, remedy::LOCKED_MEMORY_OR_REGIONS)
 }
 
 /// What [`MemoryRegion::reregister`] is to change.

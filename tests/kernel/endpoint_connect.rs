@@ -10,6 +10,7 @@ use rdmacm::device::Resources;
 use rdmacm::endpoint::{Connector, Incoming, Listener, Settings};
 
 use crate::bed::{LONG, announce, asleep, assert_invalid, device, rxe, rxe_v6, siw, siw_v6};
+use crate::child::in_child;
 
 /// What there is on the device that has `address`.
 pub(crate) fn objects_at(address: SocketAddr) -> Resources {
@@ -188,6 +189,30 @@ fn what_cannot_be_had_is_an_error() {
     let error = Connector::new().private_data(&[1; 57]).connect(rxe(7198)).expect_err("too long");
     assert_invalid(&error, &["57"]);
     assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// A thread that waits when its process forks is no child's to wait for.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_forked_child_does_not_listen() {
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let (says, hears) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            announce(&says);
+            drop(listener.incoming_timeout(LONG).expect("a request"));
+        });
+        asleep(hears.recv().expect("the thread begins"));
+        in_child(|| {
+            for error in [listener.incoming(), listener.try_incoming()] {
+                let error = error.expect_err("it is the parent's");
+                assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+            }
+        });
+        Connector::new().connect(server).expect_err("it is not accepted");
+        waiter.join().expect("the thread lives");
+    });
 }
 
 /// A thread that waits for requests is woken by one, and so is one of two.

@@ -8,6 +8,7 @@ use rdmacm::cm::{
     CmId, ConnParam, EndpointQueuePair, EventChannel, EventType, Membership, PortSpace,
 };
 use rdmacm::device::{self, link};
+use rdmacm::endpoint::Listener;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
     ProtectionDomain, QpState, QueuePair, QueuePairInit, SendFlags, SendOperation,
@@ -15,7 +16,9 @@ use rdmacm::verbs::{
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, LONG, Side, ask, channel, connect, id, listen, request, resolve};
+use crate::bed::{
+    Connection, LONG, Side, announce, ask, asleep, channel, connect, id, listen, request, resolve,
+};
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_active, wait_until_usable};
 
@@ -292,6 +295,36 @@ fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_connection_over_siw_hears_of_it_and_its_descriptors_hold_the_device() {
     holds_the_device(&Own::siw());
+}
+
+/// Every thread that waits for requests hears of it, and whoever asks later.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_listener_says_so_to_all_who_wait() {
+    let own = Own::rxe();
+    let listener = Listener::bind(own.address).expect("listen");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiters = [(); 3].map(|()| {
+            let (says, listener) = (says.clone(), &listener);
+            scope.spawn(move || {
+                announce(&says);
+                listener.incoming_timeout(LONG)
+            })
+        });
+        (0..3).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        let error = listener.try_incoming().expect_err("nobody asks");
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+        own.delete().finish();
+        for waiter in waiters {
+            gone_with(libc::ENODEV, waiter.join().expect("the thread lives"));
+        }
+    });
+    gone_with(libc::ENODEV, listener.incoming());
+    gone_with(libc::ENODEV, listener.incoming_timeout(LONG));
+    gone_with(libc::ENODEV, listener.try_incoming());
+    drop(listener);
+    own.comes_back();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
@@ -12,6 +13,10 @@ use crate::addr::Address;
 use crate::cm::Ece;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::process::Process;
+use crate::turn::{Taken, Turn};
+
+const WAIT_FOR: &str = "wait for";
 
 /// Waits for peers that want to connect.
 ///
@@ -24,6 +29,11 @@ pub struct Listener {
     id: CmId,
     channel: EventChannel,
     address: Option<SocketAddr>,
+    process: Process,
+    /// Who reads the channel: one thread at a time.
+    turn: Turn,
+    /// The device is gone, of which one event has told.
+    is_gone: AtomicBool,
 }
 
 impl Listener {
@@ -43,7 +53,8 @@ impl Listener {
         id.bind(address)?;
         id.listen(0)?;
         let address = id.local_addr()?;
-        Ok(Self { id, channel, address })
+        let (process, turn, is_gone) = (Process::current(), Turn::default(), AtomicBool::default());
+        Ok(Self { id, channel, address, process, turn, is_gone })
     }
 
     /// The address that it listens on; `None` for one of InfiniBand.
@@ -77,7 +88,12 @@ impl Listener {
     ///
     /// As [`incoming`](Self::incoming), and [`ErrorKind::WouldBlock`].
     pub fn try_incoming(&self) -> Result<Incoming> {
+        // Who waits takes what comes.
+        let Some(_turn) = self.take_turn(Some(Instant::now()))? else {
+            return Err(self.failed(ErrorKind::WouldBlock));
+        };
         loop {
+            self.check()?;
             if let Some(incoming) = self.request(self.channel.get_event()?)? {
                 return Ok(incoming);
             }
@@ -88,10 +104,13 @@ impl Listener {
         // A timeout without end is one that nobody lives to see.
         let rest =
             || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        let Some(_turn) = self.take_turn(deadline)? else {
+            return Err(self.failed(ErrorKind::TimedOut));
+        };
         loop {
+            self.check()?;
             let Some(event) = self.channel.get_event_timeout(rest())? else {
-                let subject = format!("a request to id {}", self.id.token());
-                return Err(Error::new("wait for", subject, ErrorKind::TimedOut));
+                return Err(self.failed(ErrorKind::TimedOut));
             };
             if let Some(incoming) = self.request(event)? {
                 return Ok(incoming);
@@ -104,12 +123,38 @@ impl Listener {
     fn request(&self, mut event: Event) -> Result<Option<Incoming>> {
         let Some(id) = event.take_request() else {
             let is_mine = event.token() == self.id.token();
-            let is_end = is_mine && event.event_type() == EventType::DeviceRemoval;
-            let failure = event.failure(EventType::ConnectRequest).filter(|_| is_end);
-            return failure.map_or(Ok(None), Err);
+            if is_mine && event.event_type() == EventType::DeviceRemoval {
+                self.is_gone.store(true, Ordering::Relaxed);
+            }
+            return Ok(None);
         };
         let param = event.connection().cloned().unwrap_or_default();
         Ok(Some(Incoming { id, param }))
+    }
+}
+
+impl Listener {
+    /// This thread's turn to read the channel; not in a forked child, where it may never come.
+    fn take_turn(&self, deadline: Option<Instant>) -> Result<Option<Taken<'_>>> {
+        let here = self.process.check();
+        here.map_err(|refused| refused.during(WAIT_FOR, self.subject()))?;
+        Ok(self.turn.take(deadline))
+    }
+
+    /// That more may come.
+    fn check(&self) -> Result<()> {
+        match self.is_gone.load(Ordering::Relaxed) {
+            true => Err(self.failed(ErrorKind::DeviceGone(libc::ENODEV))),
+            false => Ok(()),
+        }
+    }
+
+    fn failed(&self, kind: ErrorKind) -> Error {
+        Error::new(WAIT_FOR, self.subject(), kind)
+    }
+
+    fn subject(&self) -> String {
+        format!("a request to id {}", self.id.token())
     }
 }
 

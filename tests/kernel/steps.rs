@@ -8,21 +8,26 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use nix::libc::{REG_EFL, REG_RIP, c_int, c_void, siginfo_t, ucontext_t};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
+use rdmacm::Result;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
     Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, SharedReceiveQueue,
     SharedReceiveQueueAttributes,
 };
 
-use crate::bed::{Connection, rxe, siw};
+use crate::bed::{Connection, LONG, rxe, siw};
 use crate::io::Shape;
 
 /// The flag by which a processor traps after each instruction.
 const TRAP: i64 = 1 << 8;
 
+/// Held by who watches: the rest is one for the process.
+static WATCHING: Mutex<()> = Mutex::new(());
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 static EXECUTED: AtomicUsize = AtomicUsize::new(0);
 static LOCKED: AtomicUsize = AtomicUsize::new(0);
@@ -74,21 +79,31 @@ extern "C" fn trapped(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     LOCKED.fetch_add(usize::from(is_locked(byte)), Ordering::Relaxed);
 }
 
-/// What this thread executes to do `what`.
-fn steps(mut what: impl FnMut()) -> Steps {
+/// What this thread executes to do `what`, which is not to panic: a panic would be watched too, for minutes.
+/// The first instruction behind a system call is not seen, as the processor traps after that one.
+fn steps<T>(what: impl FnOnce() -> T) -> (T, Steps) {
     EXECUTED.store(0, Ordering::Relaxed);
     LOCKED.store(0, Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     raise(Signal::SIGTRAP).expect("be watched from here on");
-    what();
+    let done = what();
     compiler_fence(Ordering::SeqCst);
     IS_WATCHED.store(false, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     let [executed, locked] = [&EXECUTED, &LOCKED].map(|count| count.load(Ordering::Relaxed));
-    Steps { executed, locked }
+    (done, Steps { executed, locked })
+}
+
+/// What is executed to do `what`, which goes well.
+#[track_caller]
+fn steps_to<T>(what: impl FnOnce() -> Result<T>) -> Steps {
+    let (done, steps) = steps(what);
+    done.expect("it goes well");
+    steps
 }
 
 fn watch(address: SocketAddr) {
+    let _alone = WATCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let action = SigAction::new(
         SigHandler::SigAction(trapped),
         SaFlags::SA_SIGINFO | SaFlags::SA_RESTART,
@@ -97,7 +112,7 @@ fn watch(address: SocketAddr) {
     // SAFETY: the handler is one that takes three arguments, as the flag says, and calls nothing that
     // a signal must not interrupt.
     unsafe { sigaction(Signal::SIGTRAP, &action) }.expect("handle the signal");
-    let nothing = steps(|| ());
+    let ((), nothing) = steps(|| ());
     assert_eq!(nothing.locked, 0, "{nothing:?}");
     let connection = Connection::to(address, Shape::default(), &ConnParam::default());
     let Connection { client, server, .. } = &connection;
@@ -126,25 +141,27 @@ fn watch(address: SocketAddr) {
     let mut done = [Completion::default(); 4];
     let mut all = Vec::new();
     // SAFETY: the regions outlive the queue pairs, and nobody looks at the bytes.
-    all.push(("post a receive", steps(|| unsafe { receives.post(&receive) }.expect("post"))));
+    all.push(("post a receive", steps_to(|| unsafe { receives.post(&receive) })));
     // SAFETY: as above.
-    all.push(("push a receive", steps(|| unsafe { receives.push(&receive) }.expect("push"))));
-    all.push(("ring for it", steps(|| receives.ring().expect("ring"))));
+    all.push(("push a receive", steps_to(|| unsafe { receives.push(&receive) })));
+    all.push(("ring for it", steps_to(|| receives.ring())));
     // SAFETY: as above.
-    all.push(("post a shared one", steps(|| unsafe { shares.post(&receive) }.expect("post"))));
+    all.push(("post a shared one", steps_to(|| unsafe { shares.post(&receive) })));
     // SAFETY: as above.
-    all.push(("post a send", steps(|| unsafe { sends.post(&gathered) }.expect("post"))));
+    all.push(("post a send", steps_to(|| unsafe { sends.post(&gathered) })));
     // SAFETY: as above.
-    all.push(("push one inline", steps(|| unsafe { sends.push(&inline) }.expect("push"))));
-    all.push(("ring for it", steps(|| sends.ring().expect("ring"))));
-    let mut polled = 0;
+    all.push(("push one inline", steps_to(|| unsafe { sends.push(&inline) })));
+    all.push(("ring for it", steps_to(|| sends.ring())));
+    let (mut polled, deadline) = (0, Instant::now() + LONG);
     while polled < 2 {
-        let mut count = 0;
-        let seen = steps(|| count = poller.poll(&mut done[..1]).expect("poll"));
-        polled += count;
+        let (count, seen) = steps(|| poller.poll(&mut done[..1]));
+        polled += count.expect("poll");
         all.push(("poll", seen));
+        assert!(Instant::now() < deadline, "{polled} of 2 messages have come within {LONG:?}");
     }
-    all.push(("poll for nothing", steps(|| assert_eq!(poller.poll(&mut done).expect("poll"), 0))));
+    let (count, seen) = steps(|| poller.poll(&mut done));
+    assert_eq!(count.expect("poll"), 0);
+    all.push(("poll for nothing", seen));
     drop((receives, shares, sends, poller));
     for (what, seen) in all {
         assert!(seen.executed > nothing.executed + 10, "{what}: {seen:?}, {nothing:?}");
@@ -152,12 +169,12 @@ fn watch(address: SocketAddr) {
     }
     // A lock is seen where there is one.
     // SAFETY: as above.
-    let locks = steps(|| unsafe { receiver.post_recv(&receive) }.expect("post"));
+    let locks = steps_to(|| unsafe { receiver.post_recv(&receive) });
     assert!(locks.locked >= 2, "{locks:?}");
-    let locks = steps(|| assert_eq!(arrived.poll(&mut done).expect("poll"), 0));
+    let locks = steps_to(|| arrived.poll(&mut done));
     assert!(locks.locked >= 2, "{locks:?}");
     // SAFETY: as above.
-    let locks = steps(|| unsafe { sender.post_send(&gathered) }.expect("post"));
+    let locks = steps_to(|| unsafe { sender.post_send(&gathered) });
     assert!(locks.locked >= 2, "{locks:?}");
     connection.close();
 }

@@ -29,8 +29,9 @@ A command line that is wrong ends with status 2.
       127: the program could not be started. Without --timeout it has 300 seconds; without
       --processors, two if this machine has them; without --kernel, 6.12; without --device, every
       device that the kernel has. With --icount its clock counts instructions, two nanoseconds each, so
-      that times in it do not depend on what else this machine does; take one processor then. `latest`
-      is Debian unstable's kernel, kept in target/test-bed/latest until that is removed; it has no siw0.
+      that the time of what it executes does not depend on what else this machine does; while it is
+      idle, time passes as it does here. Take one processor then. `latest` is Debian unstable's kernel,
+      kept in target/test-bed/latest until that is removed; it has no siw0.
 
   test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
       Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in

@@ -231,8 +231,9 @@ impl Machine {
 }
 
 /// Two nanoseconds for each instruction, about what they take; while the guest is idle, time passes as it does here.
-/// Times then say what was executed, in the kernel and out of it, whatever else this machine does and whatever the
-/// emulator has translated before. Several processors run by turns, each for long.
+/// So the time of what never sleeps says what was executed, in the kernel and out of it, whatever else this machine
+/// does and whatever the emulator has translated before; who waits for a timer or a device waits as long as without
+/// this. Several processors run by turns, each for long.
 const INSTRUCTION_CLOCK: &str = "shift=1,sleep=on";
 
 const INITRAMFS: &str = "initramfs";

@@ -56,9 +56,10 @@ impl Mapping {
     ) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-        // The kernel rounds it down to a page.
+        // Of whole pages: the kernel would round it, but valgrind refuses what is not.
+        let pages = length.get().div_ceil(PAGE.get()).saturating_mul(PAGE.get());
         let wish = neighbour.as_ref().and_then(|neighbour| {
-            NonZeroUsize::new(neighbour.start().addr().get().saturating_sub(length.get()))
+            NonZeroUsize::new(neighbour.start().addr().get().saturating_sub(pages))
         });
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing: without MAP_FIXED a
         // wish is one only where nothing is mapped.

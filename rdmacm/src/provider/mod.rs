@@ -259,6 +259,7 @@ pub(crate) enum CompletionRing {
 
 impl CompletionRing {
     /// Takes completions off the ring; how many.
+    #[inline(always)]
     pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize, PollError> {
         match self {
             Self::Rxe(ring) => ring.poll(into).map_err(PollError::Malformed),

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ucma_abi::{rdma_ucm_event_resp, rdma_ucm_get_event};
+use ucma_abi::rdma_ucm_get_event;
 use verbs_abi::AlignedU64;
 
 use super::channel::{EventChannel, destroy_id};
@@ -35,7 +35,8 @@ impl EventChannel {
     #[doc(alias = "rdma_get_cm_event")]
     pub fn get_event(&self) -> Result<Event> {
         loop {
-            let raw = self.inner.waiting.read(self.as_fd(), || self.take()).map_err(failed)?;
+            let mut raw = RawEvent::blank();
+            self.inner.waiting.read(self.as_fd(), || self.take(&mut raw)).map_err(failed)?;
             if let Some(event) = self.deliver(&raw) {
                 return Ok(event);
             }
@@ -58,8 +59,10 @@ impl EventChannel {
         let is_over =
             || !timeout.is_zero() && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         loop {
-            let read = self.inner.waiting.read_by(self.as_fd(), deadline, || self.take());
-            let Some(raw) = read.map_err(failed)? else { return Ok(None) };
+            let mut raw = RawEvent::blank();
+            let take = || self.take(&mut raw);
+            let taken = self.inner.waiting.read_by(self.as_fd(), deadline, take);
+            let Some(()) = taken.map_err(failed)? else { return Ok(None) };
             let event = self.deliver(&raw);
             if event.is_some() || is_over() {
                 return Ok(event);
@@ -98,11 +101,10 @@ impl EventChannel {
         }
     }
 
-    /// Takes the next event from the kernel.
-    fn take(&self) -> Result<RawEvent, Refused> {
+    /// Takes the next event from the kernel into a blank one.
+    fn take(&self, event: &mut RawEvent) -> Result<(), Refused> {
         let request = rdma_ucm_get_event { response: AlignedU64::default() };
-        let response: rdma_ucm_event_resp = self.inner.command(request)?;
-        Ok(RawEvent::new(response))
+        self.inner.run(|file| file.command_over(request, event.response_mut()))
     }
 
     /// Finds the id that the kernel means and makes the event the program's; `None` where there is
@@ -193,7 +195,10 @@ impl EventChannel {
             token: id.token,
             listener: None,
             data: raw.data(id.service()),
-            group: Some(GroupEvent { address: group.address, unacknowledged: Some(of_group) }),
+            group: Some(Box::new(GroupEvent {
+                address: group.address,
+                unacknowledged: Some(of_group),
+            })),
             unacknowledged: Some(of_id),
         })
     }
@@ -216,7 +221,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use ucma_abi::rdma_cm_event_type;
+    use ucma_abi::{rdma_cm_event_type, rdma_ucm_event_resp};
     use zerocopy::FromZeros;
 
     use super::*;

@@ -36,7 +36,8 @@ pub struct Event {
     pub(super) token: Token,
     pub(super) listener: Option<Token>,
     pub(super) data: EventData,
-    pub(super) group: Option<GroupEvent>,
+    /// Boxed: few events have it, and events are moved.
+    pub(super) group: Option<Box<GroupEvent>>,
     pub(super) unacknowledged: Option<Unacknowledged>,
 }
 

@@ -430,10 +430,12 @@ impl Inner {
 
     pub(super) fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
         let request = rdma_ucm_query_addr::new(self.handle);
-        let mut blank = rdma_ucm_query_addr_resp::new_zeroed();
-        blank.ibdev_index = NO_INDEX;
-        self.run(|file| file.command_over(request, blank))
-            .map_err(|refused| Self::refused("query the addresses of", self.to_string(), refused))
+        let mut addresses = rdma_ucm_query_addr_resp::new_zeroed();
+        addresses.ibdev_index = NO_INDEX;
+        self.run(|file| file.command_over(request, &mut addresses)).map_err(|refused| {
+            Self::refused("query the addresses of", self.to_string(), refused)
+        })?;
+        Ok(addresses)
     }
 
     /// The context of the id's device, asked for once.

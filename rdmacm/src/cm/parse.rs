@@ -165,12 +165,23 @@ impl RawEvent {
             let what = format!("{} bytes where {} are the least", bytes.len(), Self::SHORTEST);
             return Err(Error::malformed("read an event", "", what));
         }
-        let mut response = rdma_ucm_event_resp::new_zeroed();
+        let mut event = Self::blank();
         let known = bytes.len().min(size_of::<rdma_ucm_event_resp>());
-        response.as_mut_bytes()[..known].copy_from_slice(&bytes[..known]);
-        Ok(Self { response })
+        event.response.as_mut_bytes()[..known].copy_from_slice(&bytes[..known]);
+        Ok(event)
     }
 
+    /// None yet.
+    pub(crate) fn blank() -> Self {
+        Self { response: rdma_ucm_event_resp::new_zeroed() }
+    }
+
+    /// Where the kernel stores it.
+    pub(crate) fn response_mut(&mut self) -> &mut rdma_ucm_event_resp {
+        &mut self.response
+    }
+
+    #[cfg(test)]
     pub(crate) fn new(response: rdma_ucm_event_resp) -> Self {
         Self { response }
     }

@@ -42,7 +42,7 @@ impl Waiting {
     pub(crate) fn read<T>(
         &self,
         fd: BorrowedFd<'_>,
-        read: impl Fn() -> Result<T, Refused>,
+        mut read: impl FnMut() -> Result<T, Refused>,
     ) -> Result<T, Refused> {
         loop {
             match read() {
@@ -59,7 +59,7 @@ impl Waiting {
         &self,
         fd: BorrowedFd<'_>,
         deadline: Option<Instant>,
-        read: impl Fn() -> Result<T, Refused>,
+        mut read: impl FnMut() -> Result<T, Refused>,
     ) -> Result<Option<T>, Refused> {
         self.poll_from_now_on(fd).map_err(Refused::Os)?;
         loop {

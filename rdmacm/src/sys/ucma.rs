@@ -39,23 +39,24 @@ impl UcmaFile {
     /// Sends `request` and returns the kernel's response, whose fields past what an older kernel
     /// stores are zero.
     pub(crate) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
-        self.command_over(request, C::Response::new_zeroed())
+        let mut response = C::Response::new_zeroed();
+        self.command_over(request, &mut response)?;
+        Ok(response)
     }
 
-    /// The same where fields past what an older kernel stores are those of `response`.
+    /// The same into `response`, which keeps its fields past what an older kernel stores.
     pub(crate) fn command_over<C: Command>(
         &self,
         mut request: C,
-        mut response: C::Response,
-    ) -> Result<C::Response, Refused> {
+        response: &mut C::Response,
+    ) -> Result<(), Refused> {
         const { assert!(C::NUMBER != RDMA_USER_CM_CMD_SET_OPTION, "its value has an address") };
         if let Some(address) = request.response_mut() {
-            *address = address_of(ptr::from_mut(&mut response).cast_const());
+            *address = address_of(ptr::from_mut(response).cast_const());
         }
-        // SAFETY: the address in the request is that of `response`, a live local of its type; the
-        // one command with another address is not sent here.
-        unsafe { self.send(request) }?;
-        Ok(response)
+        // SAFETY: the address in the request is that of `response`, which is of its type and borrowed
+        // for as long as the call lasts; the one command with another address is not sent here.
+        unsafe { self.send(request) }
     }
 
     /// Sends SET_OPTION with `value`, whose address and length are put into `request`.

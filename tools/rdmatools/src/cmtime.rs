@@ -87,7 +87,7 @@ struct Times {
 impl Times {
     fn micros(&self) -> f64 {
         let [start, end] = [&self.start, &self.end].map(|time| time.load(Ordering::Relaxed));
-        Duration::from_micros(end.saturating_sub(start)).as_secs_f64() * 1e6
+        Duration::from_nanos(end.saturating_sub(start)).as_secs_f64() * 1e6
     }
 }
 
@@ -108,7 +108,8 @@ struct Test {
     there: Address,
     timeout: Duration,
     nodes: Vec<Node>,
-    places: HashMap<Token, usize>,
+    /// Each id's place in `nodes`, in the order of the tokens.
+    places: Vec<(Token, usize)>,
     steps: Steps,
     /// How many connections have ended each step, of those that an event ends.
     completed: [AtomicUsize; STEPS.len()],
@@ -121,8 +122,9 @@ struct Clock(Instant);
 
 impl Clock {
     fn note(self, time: &AtomicU64) {
-        let now = u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX);
-        time.store(now, Ordering::Relaxed);
+        let now = self.0.elapsed();
+        let nanos = now.as_secs() * 1_000_000_000 + u64::from(now.subsec_nanos());
+        time.store(nanos, Ordering::Relaxed);
     }
 }
 
@@ -147,7 +149,9 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
     }
     let peer = find(Some(server), Some(&options.port), &hints)?;
     let there = peer.dst_addr.ok_or_else(|| Failure::because("there is no address to resolve"))?;
-    let places = nodes.iter().zip(0..).map(|(node, place)| (node.id.token(), place)).collect();
+    let places = nodes.iter().zip(0..).map(|(node, place)| (node.id.token(), place));
+    let mut places: Vec<_> = places.collect();
+    places.sort_unstable();
     let test = Arc::new(Test {
         clock,
         peer,
@@ -276,9 +280,11 @@ impl Test {
 
     fn take(&self, event: &Event) -> Result<(), Failure> {
         use EventType as T;
-        let Some(node) = self.places.get(&event.token()).map(|place| &self.nodes[*place]) else {
+        let token = event.token();
+        let Ok(found) = self.places.binary_search_by_key(&token, |(token, _)| *token) else {
             return Ok(());
         };
+        let node = &self.nodes[self.places[found].1];
         let step = match event.event_type() {
             T::AddrResolved => RESOLVE_ADDR,
             T::RouteResolved => RESOLVE_ROUTE,

@@ -6,6 +6,7 @@ mod async_event;
 mod attributes;
 mod backlog;
 mod bed;
+mod buffers;
 mod by_hand;
 mod channel;
 mod child;

@@ -6,6 +6,7 @@ use std::thread;
 use rdmacm::cm::{CmId, ConnParam, EventType};
 use rdmacm::verbs::{
     Buffer, BufferQueues, BufferRefused, CompletionQueue, ProtectionDomain, QueuePairInit,
+    SendOperation,
 };
 use rdmacm::{ErrorKind, WrongProcess};
 use rdmacm_tests::wait_until;
@@ -70,13 +71,13 @@ fn connected(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
 fn a_send_stays(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
     let (id, mut queues, mut buffers, server) = connected(address);
     let mut next = || buffers.pop().expect("a buffer");
-    queues.send(next(), 8, None).expect("post a send");
+    queues.send(next(), 8, SendOperation::Send).expect("post a send");
     server.io.done(1);
     assert_eq!(back(&mut queues, 1), [0]);
     let buffer = next();
-    assert!(refused(&mut queues, |queues| queues.send(buffer, 8, None)).is_none());
+    assert!(refused(&mut queues, |queues| queues.send(buffer, 8, SendOperation::Send)).is_none());
     assert_eq!(queues.outstanding(), 1);
-    queues.send(next(), 8, None).expect("post a send");
+    queues.send(next(), 8, SendOperation::Send).expect("post a send");
     server.io.done(2);
     server.io.done(3);
     assert_eq!(back(&mut queues, 2), [1, 2]);
@@ -113,7 +114,7 @@ fn what_does_not_get_into_the_queue_of_siw_comes_back() {
         let other = scope.spawn(|| {
             change_credentials_of_this_thread();
             forbid_ioctl_to_this_thread();
-            queues.send(buffer, 8, None)
+            queues.send(buffer, 8, SendOperation::Send)
         });
         let refused = other.join().expect("the thread lives").expect_err("the kernel refuses it");
         assert!(matches!(refused.error.kind(), ErrorKind::Unposted { .. }), "{}", refused.error);

@@ -2,11 +2,11 @@
 //!
 //! # Safety
 //!
-//! A [`Buffer`] is a part of a region that no other buffer has, and the region is nobody else's. It allows
-//! local writing only, so that a device writes there for requests with the region's key and for no peer
-//! by itself. That key is known here and to [`BufferQueues`](super::BufferQueues), which have the buffer
-//! from before its request is posted until the device is done with it. So a buffer that somebody can
-//! look at is memory like any other.
+//! A [`Buffer`] is a part of a region that no other buffer has, and the region is nobody else's. It
+//! allows local writing only, so that a device writes there for requests with the region's key and
+//! for no peer by itself. That key is known here and to [`BufferQueues`](super::BufferQueues),
+//! which have the buffer from before its request is posted until the device is done with it. So a
+//! buffer that somebody can look at is memory like any other.
 #![expect(unsafe_code, reason = "hands out registered memory as slices")]
 
 use std::fmt;
@@ -26,16 +26,23 @@ use crate::error::{Error, Result};
 /// Buffers begin at multiples of this: two of them share no cache line.
 const ALIGNMENT: usize = 64;
 
-/// A piece of registered memory that nobody else has: bytes to look at and to change, until it is handed to
-/// [`BufferQueues`](super::BufferQueues).
+/// A piece of registered memory that nobody else has: bytes to look at and to change, until it is
+/// handed to [`BufferQueues`](super::BufferQueues).
 ///
-/// Buffers that are [made](Self::alloc) together are one memory region, which is deregistered, and its memory
-/// freed, when the last of them goes.
+/// Buffers that are [made](Self::alloc) together are one memory region, which is deregistered, and
+/// its memory freed, when the last of them goes.
 pub struct Buffer {
-    region: Arc<MemoryRegion>,
-    start: usize,
+    block: Arc<Block>,
+    index: u32,
+}
+
+/// What buffers were cut from.
+struct Block {
+    region: MemoryRegion,
+    /// Bytes from one buffer to the next.
+    stride: usize,
+    /// Bytes of each.
     length: usize,
-    index: usize,
 }
 
 impl Buffer {
@@ -46,53 +53,57 @@ impl Buffer {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for no buffers, buffers without bytes, and more memory than there are
-    /// addresses; those of [`MemoryRegion::alloc`]: where the memory cannot be had, or the user may not
-    /// pin it or not as much.
+    /// addresses; those of [`MemoryRegion::alloc`]: where the memory cannot be had, or the user may
+    /// not pin it or not as much.
     pub fn alloc(pd: &ProtectionDomain, count: usize, length: usize) -> Result<Vec<Self>> {
         let invalid = |reason| {
             let subject = format!("{count} buffers of {length} bytes");
             Error::invalid("register", subject, reason)
         };
-        // The length of an entry in a request has 32 bits.
-        if count == 0 || length == 0 || u32::try_from(length).is_err() {
-            return Err(invalid("there must be some, of at most 4 GiB each"));
-        }
+        // So many bits has the length of an entry in a request.
+        let all = u32::try_from(count).ok().filter(|_| u32::try_from(length).is_ok());
+        let Some(all) = all.filter(|all| *all > 0 && length > 0) else {
+            return Err(invalid("there must be some, fewer than 4 Gi, of at most 4 GiB each"));
+        };
         let Some([stride, total]) = layout(count, length) else {
             return Err(invalid("there are not as many addresses"));
         };
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
-        let region = Arc::new(MemoryRegion::alloc(pd, total, access)?);
-        let buffer =
-            |index| Self { region: Arc::clone(&region), start: index * stride, length, index };
-        Ok((0..count).map(buffer).collect())
+        let region = MemoryRegion::alloc(pd, total, access)?;
+        let block = Arc::new(Block { region, stride, length });
+        Ok((0..all).map(|index| Self { block: Arc::clone(&block), index }).collect())
     }
 
     /// Which of those it is that were made together, from 0 on.
     pub fn index(&self) -> usize {
-        self.index
+        usize::try_from(self.index).expect("32 bits fit")
     }
 
     /// The protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
-        self.region.pd()
+        self.block.region.pd()
     }
 
-    /// Its first `length` bytes for a work request.
+    /// Its first `length` bytes for a work request; nothing, where it has not so many.
     pub(super) fn sge(&self, length: usize) -> Option<Sge> {
-        if length > self.length {
-            return None;
-        }
-        self.region.sge(self.start..self.start + length).ok()
+        let start = self.start();
+        let part = (length <= self.block.length).then(|| start..start + length)?;
+        self.block.region.sge(part).ok()
+    }
+
+    /// Where it begins in its block: less than the block's length, of which it is a part.
+    fn start(&self) -> usize {
+        self.index() * self.block.stride
     }
 
     fn first(&self) -> NonNull<u8> {
         // SAFETY: `start` is within the region's mapping, which is there as long as the region is.
-        unsafe { self.region.as_ptr().add(self.start) }
+        unsafe { self.block.region.as_ptr().add(self.start()) }
     }
 }
 
-/// How many bytes it is from one to the next of `count` buffers of `length` bytes, and how many they have
-/// together: no more than pointers into one mapping may be apart.
+/// How many bytes it is from one to the next of `count` buffers of `length` bytes, and how many
+/// they have together: no more than pointers into one mapping may be apart.
 fn layout(count: usize, length: usize) -> Option<[usize; 2]> {
     let stride = length.checked_next_multiple_of(ALIGNMENT)?;
     let total = stride.checked_mul(count)?;
@@ -103,19 +114,19 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `length` bytes from there on are within the one mapping of the region, which lives as long
-        // as this does; they are mapped readable, initialised, and fewer than `isize::MAX`. Of this process only
-        // who has the buffer mutably writes to them, and no device does before the buffer is handed over by
-        // value, when nobody borrows it.
-        unsafe { slice::from_raw_parts(self.first().as_ptr(), self.length) }
+        // SAFETY: `length` bytes from there on are within the one mapping of the region, which
+        // lives as long as this does; they are mapped readable, initialised, and fewer than
+        // `isize::MAX`. Of this process only who has the buffer mutably writes to them, and no
+        // device does before the buffer is handed over by value, when nobody borrows it.
+        unsafe { slice::from_raw_parts(self.first().as_ptr(), self.block.length) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; mapped writable too. No other buffer has these bytes, nothing in this process
-        // looks at the region but by its buffers, and this one is borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.first().as_ptr(), self.length) }
+        // SAFETY: as in `deref`; mapped writable too. No other buffer has these bytes, nothing in
+        // this process looks at the region but by its buffers, and this one is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.first().as_ptr(), self.block.length) }
     }
 }
 
@@ -123,7 +134,7 @@ impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("index", &self.index)
-            .field("length", &self.length)
+            .field("length", &self.block.length)
             .finish_non_exhaustive()
     }
 }

@@ -2,33 +2,37 @@
 //!
 //! # Safety
 //!
-//! The buffer of a request is in the table from before the request is posted until its completion has been
-//! polled, or with the queue pair until that is destroyed. In neither place anybody can look at it. It comes
-//! back without a completion only where the request did not get into the queue, or was taken back from there.
-//! A completion is taken for a request's by the queue pair's number and by an identifier that no other
-//! request of this process has ever had, which the contract of posting by hand keeps so.
+//! The buffer of a request is in the table from before the request is posted until its completion
+//! has been polled, or with the queue pair until that is destroyed. In neither place anybody can
+//! look at it. It comes back without a completion only where the request did not get into the
+//! queue, or was taken back from there. A completion is taken for a request's by the queue pair's
+//! number and by an identifier that no other request of this process has ever had, which the
+//! contract of posting by hand keeps so.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
 use super::outstanding::Outstanding;
 use super::queue_pair::QueuePair;
-use super::{Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest};
+use super::{Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 
-/// The two queues of a queue pair, to which [`Buffer`]s are posted without `unsafe`: whoever posts a buffer
-/// gives it away, and has it back with its completion.
+/// The two queues of a queue pair, to which [`Buffer`]s are posted without `unsafe`: whoever posts
+/// a buffer gives it away, and has it back with its completion.
 ///
-/// They are to be all that posts to the queue pair, and all that polls its completion queues: a completion
-/// that somebody else polls keeps its buffer until the queue pair is gone. Completions of other requests that
-/// are polled here are lost.
+/// They are to be all that posts to the queue pair, and all that polls its completion queues: a
+/// completion that somebody else polls keeps its buffer until the queue pair is gone. Completions
+/// of other requests that are polled here are lost.
 ///
-/// Dropped, they leave the buffers that are posted to the queue pair, which lets go of them when it is
-/// destroyed itself: after its last handle, of which an id may have one.
+/// Dropped, they leave the buffers that are posted to the queue pair, which lets go of them when it
+/// is destroyed itself: after its last handle, of which an id may have one.
 #[derive(Debug)]
 pub struct BufferQueues {
     qp: QueuePair,
+    recv_cq: CompletionQueue,
+    /// Where sends complete, if it is another queue.
+    send_cq: Option<CompletionQueue>,
     /// The buffers of the requests that are posted.
     posted: Outstanding<Buffer>,
 }
@@ -37,8 +41,8 @@ pub struct BufferQueues {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct BufferRefused {
-    /// The buffer; absent where the request stands in the queue still, and the device may come to it: until its
-    /// completion is polled, or the queue pair destroyed.
+    /// The buffer; absent where the request stands in the queue still, and the device may come to
+    /// it: until its completion is polled, or the queue pair destroyed.
     pub buffer: Option<Buffer>,
     /// Why.
     pub error: Error,
@@ -55,7 +59,10 @@ impl BufferQueues {
     /// Takes over the posting to `qp`.
     pub fn new(qp: QueuePair) -> Self {
         let caps = qp.caps();
-        Self { qp, posted: Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr)) }
+        let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
+        let recv_cq = qp.recv_cq().clone();
+        let send_cq = Some(qp.send_cq().clone()).filter(|send_cq| *send_cq != recv_cq);
+        Self { qp, recv_cq, send_cq, posted }
     }
 
     /// The queue pair.
@@ -68,31 +75,45 @@ impl BufferQueues {
         self.posted.len()
     }
 
-    /// Posts a send of the first `length` bytes of `buffer`, with a number for the peer's completion if there
-    /// is one. A completion follows.
+    /// Posts a request that sends or writes the first `length` bytes of `buffer`, or reads into
+    /// them. A completion follows.
     ///
-    /// [`QueuePair::post_send`], signalled.
+    /// [`QueuePair::post_send`], signalled. An atomic has 8 bytes, for what was there before.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where `length` is more than the buffer has, where the buffer is of another protection
-    /// domain, and, with ENOMEM, where the queue is full; those of [`QueuePair::post_send`].
+    /// [`ErrorKind::Invalid`] where `length` is more than the buffer has, where the buffer is of
+    /// another protection domain, where the operation is another one, and, with ENOMEM, where the
+    /// queue is full; those of [`QueuePair::post_send`].
     pub fn send(
         &mut self,
         buffer: Buffer,
         length: usize,
-        imm_data: Option<u32>,
+        operation: SendOperation<'_>,
     ) -> Result<(), BufferRefused> {
-        let operation = match imm_data {
-            None => SendOperation::Send,
-            Some(imm_data) => SendOperation::SendWithImm { imm_data },
-        };
-        self.post(buffer, length, |qp, wr_id, gather| {
+        let is_over_the_buffer = matches!(
+            operation,
+            SendOperation::Send
+                | SendOperation::SendWithImm { .. }
+                | SendOperation::Write { .. }
+                | SendOperation::WriteWithImm { .. }
+                | SendOperation::Read { .. }
+                | SendOperation::CompareSwap { .. }
+                | SendOperation::FetchAdd { .. }
+        );
+        if !is_over_the_buffer {
+            let error = self.invalid(libc::EINVAL, "the operation is not one over a buffer alone");
+            return Err(BufferRefused { buffer: Some(buffer), error });
+        }
+        self.post(buffer, length, |qp, wr_id, piece| {
+            // A piece of length 0 is one of 2 GiB to some hardware.
+            let gather: &[Sge] = if length == 0 { &[] } else { piece };
             let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
             let mut queue = qp.send_queue().map_err(Failure::unposted)?;
-            // SAFETY: the request names memory of the buffer, which `post` has put where it stays until the request
-            // has completed or the queue pair is destroyed, unless it is not posted; the buffer keeps it allocated
-            // and registered, and there nobody writes to it or reads it. The identifier is of our own.
+            // SAFETY: the request names no memory but that of the buffer, which `post` has put
+            // where it stays until the request has completed or the queue pair is destroyed, unless
+            // it is not posted; the buffer keeps it allocated and registered, and there nobody
+            // writes to it or reads it. The identifier is of our own.
             let pushed = unsafe { queue.push(&SendRequest { wr_id, operation, payload, flags }) };
             pushed.map_err(Failure::unposted)?;
             queue.ring().map_err(Failure::of_ringing)
@@ -105,8 +126,8 @@ impl BufferQueues {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the buffer is of another protection domain, and, with ENOMEM, where the queue is
-    /// full; those of [`QueuePair::post_recv`].
+    /// [`ErrorKind::Invalid`] where the buffer is of another protection domain, and, with ENOMEM,
+    /// where the queue is full; those of [`QueuePair::post_recv`].
     pub fn receive(&mut self, buffer: Buffer) -> Result<(), BufferRefused> {
         let length = buffer.len();
         self.post(buffer, length, |qp, wr_id, scatter| {
@@ -123,27 +144,32 @@ impl BufferQueues {
         &mut self,
         buffer: Buffer,
         length: usize,
-        post: impl FnOnce(&QueuePair, u64, &[super::Sge]) -> Result<(), Failure>,
+        post: impl FnOnce(&QueuePair, u64, &[Sge]) -> Result<(), Failure>,
     ) -> Result<(), BufferRefused> {
-        let invalid = |errno, reason: &'static str| {
-            let kind = ErrorKind::Invalid { errno, reason: reason.into() };
-            Error::new("post a buffer to", format!("queue pair {}", self.qp.number()), kind)
-        };
         let refused = |buffer, error| Err(BufferRefused { buffer: Some(buffer), error });
         if buffer.pd() != self.qp.pd() {
-            return refused(buffer, invalid(libc::EINVAL, "it is of another protection domain"));
+            let error = self.invalid(libc::EINVAL, "it is of another protection domain");
+            return refused(buffer, error);
         }
         let Some(piece) = buffer.sge(length) else {
-            return refused(buffer, invalid(libc::EINVAL, "it has fewer bytes"));
+            return refused(buffer, self.invalid(libc::EINVAL, "it has fewer bytes"));
         };
         let wr_id = match self.posted.put(buffer) {
             Ok(wr_id) => wr_id,
-            Err(buffer) => return refused(buffer, invalid(libc::ENOMEM, "the queues are full")),
+            Err(buffer) => {
+                return refused(buffer, self.invalid(libc::ENOMEM, "the queues are full"));
+            }
         };
         post(&self.qp, wr_id, &[piece]).map_err(|Failure { error, is_posted }| {
             let buffer = if is_posted { None } else { self.posted.take(wr_id) };
             BufferRefused { buffer, error }
         })
+    }
+
+    #[cold]
+    fn invalid(&self, errno: i32, reason: &'static str) -> Error {
+        let kind = ErrorKind::Invalid { errno, reason: reason.into() };
+        Error::new("post a buffer to", format!("queue pair {}", self.qp.number()), kind)
     }
 
     /// Hands over what has completed, with the buffers; how many.
@@ -154,36 +180,38 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll(&mut self, mut each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let (sends, receives) = (self.qp.send_cq().clone(), self.qp.recv_cq().clone());
-        let polled = self.poll_queue(&receives, &mut each)?;
-        match sends.token() == receives.token() {
-            true => Ok(polled),
-            false => Ok(polled + self.poll_queue(&sends, &mut each)?),
+        let Self { qp, recv_cq, send_cq, posted } = self;
+        let number = qp.number();
+        let polled = poll(recv_cq, number, posted, &mut each)?;
+        match send_cq {
+            None => Ok(polled),
+            Some(send_cq) => Ok(polled + poll(send_cq, number, posted, &mut each)?),
         }
     }
+}
 
-    fn poll_queue(
-        &mut self,
-        cq: &CompletionQueue,
-        each: &mut impl FnMut(Buffer, &Completion),
-    ) -> Result<usize> {
-        let mut some = [Completion::default(); 16];
-        let most = self.posted.len();
-        let mut polled = 0;
-        loop {
-            let count = cq.poll(&mut some)?;
-            for completion in &some[..count] {
-                let is_ours = completion.qp_num() == self.qp.number();
-                let wr_id = Some(completion.wr_id()).filter(|_| is_ours);
-                if let Some(buffer) = wr_id.and_then(|wr_id| self.posted.take(wr_id)) {
-                    polled += 1;
-                    each(buffer, completion);
-                }
+/// Hands over what has completed on `cq` of queue pair `number`.
+fn poll(
+    cq: &CompletionQueue,
+    number: u32,
+    posted: &mut Outstanding<Buffer>,
+    each: &mut impl FnMut(Buffer, &Completion),
+) -> Result<usize> {
+    let mut some = [Completion::default(); 16];
+    let most = posted.len();
+    let mut polled = 0;
+    loop {
+        let count = cq.poll(&mut some)?;
+        for completion in &some[..count] {
+            let wr_id = Some(completion.wr_id()).filter(|_| completion.qp_num() == number);
+            if let Some(buffer) = wr_id.and_then(|wr_id| posted.take(wr_id)) {
+                polled += 1;
+                each(buffer, completion);
             }
-            // Others may complete meanwhile, for ever.
-            if count < some.len() || polled >= most {
-                return Ok(polled);
-            }
+        }
+        // Others may complete meanwhile, for ever.
+        if count < some.len() || polled >= most {
+            return Ok(polled);
         }
     }
 }
@@ -200,7 +228,8 @@ impl Failure {
         Self { error, is_posted: false }
     }
 
-    /// It is the last one in the queue, and ringing for it failed: only these two say that it was taken back.
+    /// It is the last one in the queue, and ringing for it failed: only these two say that it was
+    /// taken back.
     fn of_ringing(error: Error) -> Self {
         let taken_back =
             matches!(error.kind(), ErrorKind::Invalid { .. } | ErrorKind::Unposted { .. });
@@ -210,16 +239,10 @@ impl Failure {
 
 impl Drop for BufferQueues {
     fn drop(&mut self) {
-        // The buffers of a forked child are memory of its own, which no device knows.
+        // Before any lock. The buffers of a forked child are memory of its own, which no device
+        // knows.
         if self.qp.inner.object.belongs_here() {
-            self.leave();
+            unpoisoned(self.qp.inner.kept.lock()).extend(self.posted.drain());
         }
-    }
-}
-
-impl BufferQueues {
-    /// Leaves the buffers that are posted to the queue pair.
-    fn leave(&mut self) {
-        unpoisoned(self.qp.inner.kept.lock()).extend(self.posted.drain());
     }
 }

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+use std::mem;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -512,6 +513,11 @@ impl Drop for Inner {
                 // Where that fails the kernel keeps the queue pair until the context closes.
                 let request = detach(self.object.handle(), group);
                 let _ = self.object.context().file().command(request);
+            }
+            // Where the queue pair stays, the device may use them as long.
+            let kept = mem::take(unpoisoned(self.kept.get_mut()));
+            if !kept.is_empty() && !self.object.is_destroyed() && self.object.destroy().is_err() {
+                mem::forget(kept);
             }
         }
     }

@@ -1,0 +1,191 @@
+//! Buffers that are posted by handing them over.
+
+use std::net::SocketAddr;
+use std::thread;
+
+use rdmacm::Error;
+use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::verbs::{
+    AccessFlags, Buffer, BufferQueues, BufferRefused, Completion, CompletionQueue, MemoryRegion,
+    ProtectionDomain, QueuePairCaps, QueuePairInit, SendOperation,
+};
+
+use crate::bed::{assert_invalid, channel, listen, request, resolve, rxe, siw};
+use crate::endpoint_connect::objects_at;
+
+/// Two buffers of 100 bytes each way, and completions in two queues.
+struct Side {
+    id: CmId,
+    queues: BufferQueues,
+    buffers: Vec<Buffer>,
+}
+
+impl Side {
+    fn new(id: CmId) -> Self {
+        let context = id.context().expect("the id has a device");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = || CompletionQueue::new(&context, 4, None).expect("completion queue");
+        let (send_cq, recv_cq) = (cq(), cq());
+        let caps = QueuePairCaps { max_send_wr: 2, max_recv_wr: 2, ..QueuePairCaps::default() };
+        let init = QueuePairInit { caps, recv_cq: &recv_cq, ..QueuePairInit::new(&send_cq) };
+        let queues = BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair"));
+        let buffers = Buffer::alloc(&pd, 4, 100).expect("buffers");
+        Self { id, queues, buffers }
+    }
+
+    fn buffer(&mut self) -> Buffer {
+        self.buffers.pop().expect("a buffer")
+    }
+
+    /// Waits until something comes back.
+    fn back(&mut self) -> (Buffer, Completion) {
+        let mut back = Vec::new();
+        while self.queues.poll(|buffer, made| back.push((buffer, *made))).expect("poll") == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(back.len(), 1);
+        back.remove(0)
+    }
+}
+
+/// Two connected sides, with a receive posted on each.
+fn connected(address: SocketAddr) -> [Side; 2] {
+    let channels = [channel(), channel()];
+    let (listener, server) = listen(&channels[1], address);
+    let mut client = Side::new(resolve(&channels[0], server));
+    let buffer = client.buffer();
+    client.queues.receive(buffer).expect("post");
+    client.id.connect(&ConnParam::default()).expect("connect");
+    let mut server = Side::new(request(&channels[1]));
+    let buffer = server.buffer();
+    server.queues.receive(buffer).expect("post");
+    server.id.accept(&ConnParam::default()).expect("accept");
+    for channel in &channels {
+        channel.expect_event(EventType::Established).expect("connected");
+    }
+    drop(listener);
+    [client, server]
+}
+
+fn what_is_handed_over_comes_back(address: SocketAddr) {
+    let before = objects_at(address);
+    let [mut client, mut server] = connected(address);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let sides = [&mut client, &mut server];
+        let mut buffer = sides[from].buffer();
+        assert!(buffer.iter().all(|byte| *byte == 0), "it is fresh");
+        let index = buffer.index();
+        buffer[..5].copy_from_slice(b"hello");
+        sides[from].queues.send(buffer, 5, SendOperation::Send).expect("post");
+        let (received, completion) = sides[to].back();
+        assert!(completion.is_success(), "{completion:?}");
+        assert_eq!((&received[..6], completion.byte_len()), (&b"hello\0"[..], 5));
+        let (sent, completion) = sides[from].back();
+        assert!(completion.is_success(), "{completion:?}");
+        assert_eq!((&sent[..5], sent.len(), sent.index()), (&b"hello"[..], 100, index));
+    }
+    // The other operations that are over a buffer alone.
+    let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
+        | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
+        | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
+    let memory = MemoryRegion::alloc(server.queues.qp().pd(), 64, access).expect("memory region");
+    let (remote_addr, rkey) = (memory.addr() + 8, memory.rkey());
+    let mut buffer = client.buffer();
+    buffer[..5].copy_from_slice(b"there");
+    client.queues.send(buffer, 5, SendOperation::Write { remote_addr, rkey }).expect("post");
+    let (mut buffer, completion) = client.back();
+    assert!(completion.is_success(), "{completion:?}");
+    buffer.fill(0);
+    client.queues.send(buffer, 6, SendOperation::Read { remote_addr, rkey }).expect("post");
+    let (buffer, completion) = client.back();
+    assert!(completion.is_success(), "{completion:?}");
+    assert_eq!(buffer[..6], *b"there\0");
+    assert_eq!((client.queues.outstanding(), server.queues.outstanding()), (0, 0));
+    drop((client, server, memory, buffer));
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_what_is_handed_over_comes_back() {
+    what_is_handed_over_comes_back(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_what_is_handed_over_comes_back() {
+    what_is_handed_over_comes_back(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_cannot_be_posted_is_given_back() {
+    let [mut client, _server] = connected(rxe(0));
+    #[track_caller]
+    fn refused(result: Result<(), BufferRefused>, says: &str) -> Error {
+        let BufferRefused { buffer, error } = result.expect_err("it cannot be posted");
+        assert_eq!(buffer.expect("it comes back").len(), 100);
+        assert_invalid(&error, &[says]);
+        error
+    }
+    let buffer = client.buffer();
+    refused(client.queues.send(buffer, 101, SendOperation::Send), "fewer bytes");
+    let invalidates = SendOperation::LocalInvalidate { rkey: 1 };
+    let buffer = client.buffer();
+    refused(client.queues.send(buffer, 0, invalidates), "not one over a buffer");
+    let context = client.id.context().expect("the id has a device");
+    let other = ProtectionDomain::new(&context).expect("protection domain");
+    let mut others = Buffer::alloc(&other, 4, 100).expect("buffers");
+    let mut other = || others.pop().expect("a buffer");
+    refused(client.queues.send(other(), 1, SendOperation::Send), "another protection domain");
+    refused(client.queues.receive(other()), "another protection domain");
+    for (count, length) in [(0, 1), (1, 0), (usize::MAX, 2), (2, usize::MAX)] {
+        let error = Buffer::alloc(client.queues.qp().pd(), count, length);
+        error.expect_err("there are no such buffers");
+    }
+    // Two receives are all that there is room for.
+    let buffer = client.buffer();
+    client.queues.receive(buffer).expect("post");
+    let many = Buffer::alloc(client.queues.qp().pd(), 100, 100).expect("buffers");
+    let mut posted = 2;
+    for buffer in many {
+        match client.queues.receive(buffer) {
+            Ok(()) => posted += 1,
+            full => {
+                assert_eq!(refused(full, "").errno(), libc::ENOMEM);
+                break;
+            }
+        }
+    }
+    assert_eq!(client.queues.outstanding(), posted, "those that were posted");
+}
+
+/// What is posted when everything goes stays registered until the queue pair is destroyed.
+fn the_queue_pair_keeps_what_is_posted(address: SocketAddr) {
+    let before = objects_at(address);
+    let [client, server] = connected(address);
+    let regions = || objects_at(address).count("mr");
+    let with_all = regions();
+    let Side { id, queues, buffers } = client;
+    let qp = queues.qp().clone();
+    drop((queues, buffers));
+    assert_eq!(regions(), with_all, "the id and this have the queue pair");
+    drop(id);
+    assert_eq!(regions(), with_all, "this has the queue pair");
+    qp.destroy().expect("nobody else has it");
+    assert_eq!(regions(), with_all.map(|count| count - 1));
+    drop(server);
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_the_queue_pair_keeps_what_is_posted() {
+    the_queue_pair_keeps_what_is_posted(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_queue_pair_keeps_what_is_posted() {
+    the_queue_pair_keeps_what_is_posted(siw(0));
+}

@@ -5,6 +5,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 use ucma_abi::ib_cm_sidr_status;
+use verbs_abi::ib_wc_status;
 
 use crate::cm::Rejection;
 
@@ -78,6 +79,12 @@ pub enum ErrorKind {
     /// The time allowed for the operation is over.
     #[error("timed out")]
     TimedOut,
+    /// The connection has ended: the peer has closed it, or is gone, or this side has.
+    #[error("the connection has ended")]
+    Disconnected,
+    /// What was posted failed, and the connection with it.
+    #[error("{}", FailedText(*.0))]
+    Failed(ib_wc_status),
     /// A non-blocking operation found nothing to do.
     #[error("the operation would block")]
     WouldBlock,
@@ -195,6 +202,17 @@ impl Error {
             ErrorKind::Unreachable(_) => Errno::EHOSTUNREACH as i32,
             ErrorKind::NotResolved { code, .. } => EaiName(*code).errno() as i32,
             ErrorKind::TimedOut => Errno::ETIMEDOUT as i32,
+            ErrorKind::Disconnected => Errno::ENOTCONN as i32,
+            ErrorKind::Failed(status) => match *status {
+                ib_wc_status::IB_WC_LOC_LEN_ERR | ib_wc_status::IB_WC_REM_INV_REQ_ERR => {
+                    Errno::EMSGSIZE as i32
+                }
+                ib_wc_status::IB_WC_RETRY_EXC_ERR | ib_wc_status::IB_WC_RNR_RETRY_EXC_ERR => {
+                    Errno::ETIMEDOUT as i32
+                }
+                ib_wc_status::IB_WC_REM_ACCESS_ERR => Errno::EACCES as i32,
+                _ => Errno::EIO as i32,
+            },
             ErrorKind::WouldBlock => Errno::EAGAIN as i32,
             ErrorKind::WouldDeadlock(_) => Errno::EDEADLK as i32,
             ErrorKind::Unsupported(_) => Errno::EOPNOTSUPP as i32,
@@ -246,6 +264,31 @@ impl fmt::Display for UnreachableText {
                 Some(name) => write!(f, "{name} (status {status})"),
                 None => write!(f, "status {status}"),
             },
+        }
+    }
+}
+
+/// The status of a failed work request.
+struct FailedText(ib_wc_status);
+
+impl fmt::Display for FailedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.0;
+        match status {
+            ib_wc_status::IB_WC_LOC_LEN_ERR => {
+                write!(f, "a message is longer than the buffer that was to receive it ({status})")
+            }
+            ib_wc_status::IB_WC_REM_INV_REQ_ERR | ib_wc_status::IB_WC_REM_OP_ERR => {
+                write!(f, "the peer cannot take what was sent, as where it is too long ({status})")
+            }
+            ib_wc_status::IB_WC_REM_ACCESS_ERR => {
+                write!(f, "the peer's memory does not allow it ({status})")
+            }
+            ib_wc_status::IB_WC_RETRY_EXC_ERR => write!(f, "the peer does not answer ({status})"),
+            ib_wc_status::IB_WC_RNR_RETRY_EXC_ERR => {
+                write!(f, "the peer receives nothing any more ({status})")
+            }
+            status => write!(f, "a work request failed: {status}"),
         }
     }
 }

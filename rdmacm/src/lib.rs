@@ -30,7 +30,8 @@
 //! # Memory
 //!
 //! A device writes to registered memory behind the compiler's back, so posting a request is
-//! `unsafe`, with a contract. [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory
+//! `unsafe`, with a contract; not so for [buffers](verbs::BufferQueues) that are handed over, as [`endpoint`]
+//! does. [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory
 //! and is accessed by copying.
 //!
 //! # Errors

@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// How often `work` allocates.
-fn allocations(work: impl FnOnce()) -> usize {
+pub(crate) fn allocations(work: impl FnOnce()) -> usize {
     let before = COUNT.get();
     work();
     COUNT.get() - before

@@ -7,10 +7,23 @@ use std::time::Duration;
 use rdmacm::ErrorKind;
 use rdmacm::cm::RejectReason;
 use rdmacm::device::Resources;
-use rdmacm::endpoint::{Connector, Incoming, Listener, Settings};
+use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Settings};
 
 use crate::bed::{LONG, announce, asleep, assert_invalid, device, rxe, rxe_v6, siw, siw_v6};
 use crate::child::in_child;
+
+/// A connection within this process: the side that connected, and the one that accepted.
+pub(crate) fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| connector.connect(server).expect("connect"));
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let accepted = incoming.accept(settings, &[], LONG).expect("accept");
+        [client.join().expect("the client lives"), accepted]
+    })
+}
 
 /// What there is on the device that has `address`.
 pub(crate) fn objects_at(address: SocketAddr) -> Resources {
@@ -235,5 +248,20 @@ fn several_threads_wait_for_requests() {
         for _ in 0..2 {
             Connector::new().connect(server).expect("connect");
         }
+    });
+}
+
+/// What a listener has brought lives on without it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_request_outlives_its_listener() {
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    thread::scope(|scope| {
+        let client = scope.spawn(|| Connector::new().connect(server).expect("connect"));
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        drop(listener);
+        let accepted = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+        drop((accepted, client.join().expect("the client lives")));
     });
 }

@@ -4,6 +4,9 @@ use rdmacm::cm::{
     CmId, ConnParam, DatagramParam, EndpointQueuePair, Event, EventChannel, EventData, Rejection,
 };
 use rdmacm::device::{Chardev, Device, Port, Resources};
+use rdmacm::endpoint::{
+    Buffer, Connection, Connector, Incoming, Listener, Message, ReceiveHalf, SendHalf,
+};
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionEvent, CompletionQueue, Context, MemoryRegion,
     ProtectionDomain, QueuePair, SendRequest,
@@ -22,6 +25,8 @@ const _: () = {
     shared::<(Context, ProtectionDomain, MemoryRegion, QueuePair)>();
     shared::<(CompletionQueue, CompletionChannel, CompletionEvent, Completion)>();
     shared::<SendRequest<'static>>();
+    shared::<(Connector, Listener, Incoming, Connection)>();
+    shared::<(SendHalf, ReceiveHalf, Buffer, Message)>();
     shared::<(Device, Port, Chardev, Resources)>();
     shared::<(Error, DestroyError<CmId>, Token)>();
 };

@@ -9,7 +9,7 @@ use crate::rping::{LIMIT, listening, port};
 use crate::{SIW, V4};
 
 /// Runs an example, which is built beside the tools.
-fn example(name: &str, arguments: &[&str]) -> Process {
+pub(crate) fn example(name: &str, arguments: &[&str]) -> Process {
     let tools = promised("RDMACM_TEST_RDMATOOLS");
     let built = Path::new(&tools).parent().expect("the tools are in a directory");
     Process::start(Command::new(built.join("examples").join(name)).args(arguments), LIMIT)

@@ -47,6 +47,7 @@ macro_rules! every_pair {
 }
 
 mod datagram;
+mod endpoint;
 mod examples;
 mod link;
 mod perf;

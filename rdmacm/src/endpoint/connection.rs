@@ -1,40 +1,73 @@
 //! A connection.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::parts::Parts;
+use super::buffer::{Buffer, Message};
+use super::halves::{ReceiveHalf, SendHalf};
+use super::shared::{Operation, Patience, Shared};
+use super::state::State;
+use super::traffic::{End, Sent};
+#[cfg(doc)]
+use super::{Connector, Incoming, Settings};
+#[cfg(doc)]
+use crate::cm::CmId;
 use crate::cm::EventChannel;
-use crate::error::Result;
-use crate::verbs::CompletionChannel;
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::{CompletionChannel, SendOperation};
 
-/// A connection that stands.
+/// A reliable connection that carries messages both ways, in the order in which they are sent.
 ///
-/// Dropping it ends it: see [the end](super#what-happens-at-the-end).
+/// Of [`Connector::connect`] or [`Incoming::accept`]. `Send + Sync`: any thread may call anything
+/// at any time. Where several receive, each message goes to one of them.
+///
+/// To send, take a [`buffer`](Self::buffer), fill it, and [`post`](Self::post) it, or
+/// [`send`](Self::send) it and have it back when the message has been sent. Messages are
+/// [received](Self::recv) into buffers that wait for them from the beginning.
+///
+/// # Waiting
+///
+/// Calls that wait do so without end, or with `_timeout` in their names for so long; a signal ends
+/// none of them. Those with `try_` do not wait. When one of those has said
+/// [`ErrorKind::WouldBlock`], the descriptor ([`AsFd`]) becomes readable, and stays so, when it is
+/// worth trying again: sleep on that, level-triggered, and then try again all that has said so. It
+/// may be readable for nothing. What there is to do between the two, arming, polling again, reading
+/// the channels, is done inside. A connection in an event loop is for that loop's thread: what
+/// other threads wait for in blocking calls, they read away.
+///
+/// # The end
+///
+/// [`close`](Self::close) ends the connection in good order, [`abort`](Self::abort) at once, and
+/// dropping it is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
+/// message.
+///
+/// An idle connection does not hear that its peer is gone: see
+/// [`cm`](crate::cm#what-nobody-hears-of). What is sent then fails after [`Settings::retry_count`].
 #[derive(Debug)]
 pub struct Connection {
-    // Before its channels: their descriptors go last.
-    _parts: Parts,
-    _channel: EventChannel,
-    _completions: CompletionChannel,
+    pub(super) shared: Arc<Shared>,
     addresses: [Option<SocketAddr>; 2],
     private_data: Vec<u8>,
 }
 
 impl Connection {
     pub(super) fn new(
-        parts: Parts,
+        state: State,
         channel: EventChannel,
         completions: CompletionChannel,
         private_data: Vec<u8>,
     ) -> Result<Self> {
+        let parts = state.parts.as_ref().expect("a new state has them");
+        parts.hasten();
         let addresses = [parts.id.local_addr()?, parts.id.peer_addr()?];
-        Ok(Self {
-            _parts: parts,
-            _channel: channel,
-            _completions: completions,
-            addresses,
-            private_data,
-        })
+        let name = match addresses[1] {
+            Some(peer) => format!("the connection to {peer}"),
+            None => format!("the connection of id {}", parts.id.token()),
+        };
+        let shared = Arc::new(Shared::new(state, channel, completions, name)?);
+        Ok(Self { shared, addresses, private_data })
     }
 
     /// The local address; `None` for one of InfiniBand.
@@ -47,10 +80,314 @@ impl Connection {
         self.addresses[1]
     }
 
-    /// What the peer's program sent along when it connected or accepted. On InfiniBand and RoCE as long as the
-    /// message's field (56 bytes of a request, 196 of an answer), and zero where the peer did not fill it; on iWARP as
-    /// long as it was sent.
+    /// What the peer's program sent along when it connected or accepted. On InfiniBand and RoCE as
+    /// long as the message's field (56 bytes of a request, 196 of an answer), and zero where the
+    /// peer did not fill it; on iWARP as long as it was sent.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
+    }
+
+    /// A buffer to send; waits until there is one.
+    ///
+    /// There are [`Settings::send_buffers`], which come back when their messages have been sent,
+    /// and where they are dropped. What is in it is what it had last, or zero.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
+    /// connection has ended; [`ErrorKind::WrongProcess`] after a fork.
+    pub fn buffer(&self) -> Result<Buffer> {
+        self.take(Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`buffer`](Self::buffer), and [`ErrorKind::TimedOut`].
+    pub fn buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
+        self.take(Patience::within(timeout))
+    }
+
+    /// The same, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`buffer`](Self::buffer), and [`ErrorKind::WouldBlock`].
+    pub fn try_buffer(&self) -> Result<Buffer> {
+        self.take(Patience::None)
+    }
+
+    pub(super) fn take(&self, patience: Patience) -> Result<Buffer> {
+        let memory = self.shared.until(Operation::Take, patience, |state| {
+            match state.traffic.failure() {
+                Some(failure) => Some(Err(failure)),
+                None => state.traffic.free.pop().map(Ok),
+            }
+        })?;
+        Ok(Buffer::new(memory, &self.shared))
+    }
+
+    /// Sends the message in `buffer`, without waiting until that is done.
+    ///
+    /// The buffer goes back to the connection when it is. That it could not be sent ends the
+    /// connection, and is what later calls say; [`flush`](Self::flush) waits until it is known.
+    /// There is always room for it, as there are no more buffers than that.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
+    /// connection has ended; [`ErrorKind::Invalid`] for a buffer of another connection;
+    /// [`ErrorKind::Unsupported`] for immediate data on iWARP; [`ErrorKind::WrongProcess`] after a
+    /// fork. The buffer goes back then.
+    #[doc(alias = "rdma_post_send")]
+    pub fn post(&self, buffer: Buffer) -> Result<()> {
+        let operation = buffer.operation();
+        self.start(Operation::Send, buffer, operation, Sent::Unwanted).map(drop)
+    }
+
+    /// Sends the message in `buffer`, waits until that is done, and gives the buffer back. On
+    /// InfiniBand and RoCE the peer's device has it then; on iWARP this side's TCP.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`post`](Self::post); [`ErrorKind::Failed`] where it cannot be sent.
+    pub fn send(&self, buffer: Buffer) -> Result<Buffer> {
+        self.send_with(buffer, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`. After that the message is on its way still, as one that was
+    /// [posted](Self::post).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and [`ErrorKind::TimedOut`].
+    pub fn send_timeout(&self, buffer: Buffer, timeout: Duration) -> Result<Buffer> {
+        self.send_with(buffer, Patience::within(timeout))
+    }
+
+    fn send_with(&self, buffer: Buffer, patience: Patience) -> Result<Buffer> {
+        let operation = buffer.operation();
+        self.carry_out(Operation::Send, buffer, operation, patience)
+    }
+
+    /// Posts a buffer, and waits until it is back.
+    pub(super) fn carry_out(
+        &self,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+        patience: Patience,
+    ) -> Result<Buffer> {
+        let index = self.start(what, buffer, operation, Sent::Wanted)?;
+        let sent =
+            self.shared.until(what, patience, |state| match state.traffic.sends[index].take() {
+                Some(memory) => Some(Ok(memory)),
+                None => state.traffic.failure().map(Err),
+            });
+        if sent.is_err() {
+            self.shared.give_up(index);
+        }
+        sent.map(|memory| Buffer::new(memory, &self.shared))
+    }
+
+    /// Posts a buffer, of which `then` is to become; its index.
+    pub(super) fn start(
+        &self,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+        then: Sent,
+    ) -> Result<usize> {
+        if !buffer.is_of(&self.shared) {
+            let reason = "the buffer is of another connection";
+            return Err(Error::invalid(what.name(), self.shared.name.clone(), reason));
+        }
+        let length = buffer.len();
+        let mut guarded = self.shared.lock(what.name())?;
+        // Dropped while this is locked, the buffer itself would wait for ever.
+        let memory = buffer.into_memory();
+        let index = memory.index();
+        let State { parts, traffic, .. } = &mut guarded.state;
+        let failure = traffic.failure();
+        let (Some(parts), None) = (parts.as_mut(), &failure) else {
+            return Err(self.shared.error(what, failure.unwrap_or(ErrorKind::Disconnected)));
+        };
+        // First: another thread may poll its completion at once.
+        traffic.sends[index] = then;
+        traffic.sending += 1;
+        parts.queues.send(memory, length, operation).map(|()| index).map_err(|refused| {
+            if let Some(memory) = refused.buffer {
+                traffic.sending -= 1;
+                traffic.sends[index] = Sent::Unwanted;
+                traffic.free.push(memory);
+            }
+            refused.error
+        })
+    }
+
+    /// Waits until what was posted has been sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
+    /// connection ended before; [`ErrorKind::WrongProcess`] after a fork.
+    pub fn flush(&self) -> Result<()> {
+        self.flush_with(Operation::Flush, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
+    pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
+        self.flush_with(Operation::Flush, Patience::within(timeout))
+    }
+
+    /// Whether what was posted has been sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
+    pub fn try_flush(&self) -> Result<()> {
+        self.flush_with(Operation::Flush, Patience::None)
+    }
+
+    fn flush_with(&self, operation: Operation, patience: Patience) -> Result<()> {
+        self.shared.until(operation, patience, |state| {
+            let traffic = &state.traffic;
+            match traffic.sending == 0 && !traffic.lost {
+                true => Some(Ok(())),
+                false => traffic.failure().map(Err),
+            }
+        })
+    }
+
+    /// The next message; waits for one. `None` where the peer has ended the connection, after the
+    /// last message that it sent before. Its kernel does that too, when its process has died: who
+    /// has to know says farewell in a message.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Failed`] where the connection failed: with EMSGSIZE where the peer has sent a
+    /// message longer than a [buffer](Settings::buffer_size); [`ErrorKind::DeviceGone`];
+    /// [`ErrorKind::Disconnected`] where this side has closed it; [`ErrorKind::WrongProcess`] after
+    /// a fork.
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_get_recv_comp")]
+    pub fn recv(&self) -> Result<Option<Message>> {
+        self.recv_with(Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv), and [`ErrorKind::TimedOut`].
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>> {
+        self.recv_with(Patience::within(timeout))
+    }
+
+    /// The same, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv), and [`ErrorKind::WouldBlock`].
+    pub fn try_recv(&self) -> Result<Option<Message>> {
+        self.recv_with(Patience::None)
+    }
+
+    fn recv_with(&self, patience: Patience) -> Result<Option<Message>> {
+        let arrived = self.shared.until(Operation::Receive, patience, |state| {
+            let traffic = &mut state.traffic;
+            if let Some(arrived) = traffic.inbox.pop_front() {
+                return Some(Ok(Some(arrived)));
+            }
+            match traffic.end {
+                Some(End::There) => Some(Ok(None)),
+                _ => traffic.failure().map(Err),
+            }
+        })?;
+        Ok(arrived.map(|arrived| Message::new(arrived, &self.shared)))
+    }
+
+    /// Ends the connection in good order: waits until what was posted has been sent, tells the
+    /// peer, and waits until it has answered, which it does when its program hears of the end; all
+    /// within `timeout`. Messages that nobody has received are gone.
+    ///
+    /// [`CmId::disconnect`], `Disconnected`. In any case the connection is ended and the kernel's
+    /// objects are gone when this returns, but for the memory that [`Buffer`]s and [`Message`]s
+    /// have. Of several threads that close a connection all wait; closing it once more is no error.
+    ///
+    /// On iWARP the peer does not answer. What was sent arrives as far as TCP has it delivered: not
+    /// for certain where the peer has sent something that this side has not received.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`]; [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or
+    /// [`ErrorKind::DeviceGone`] where something that was posted could not be sent any more;
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    #[doc(alias = "rdma_disconnect")]
+    #[doc(alias = "rdma_destroy_ep")]
+    pub fn close(&self, timeout: Duration) -> Result<()> {
+        self.close_with(Patience::within(timeout))
+    }
+
+    /// The same, without waiting: to be tried again until it says something else than
+    /// [`ErrorKind::WouldBlock`]. Until then the connection is there, for messages too as long as
+    /// those that were posted are on their way.
+    ///
+    /// # Errors
+    ///
+    /// As [`close`](Self::close), but [`ErrorKind::WouldBlock`] in place of
+    /// [`ErrorKind::TimedOut`].
+    pub fn try_close(&self) -> Result<()> {
+        self.close_with(Patience::None)
+    }
+
+    fn close_with(&self, patience: Patience) -> Result<()> {
+        let flushed = self.flush_with(Operation::Close, patience);
+        let closed = flushed.and_then(|()| {
+            self.shared.disconnect()?;
+            self.shared.until(Operation::Close, patience, |state| {
+                let is_over =
+                    state.disconnected || state.parts.is_none() || state.traffic.is_dead();
+                is_over.then_some(Ok(()))
+            })
+        });
+        if !matches!(&closed, Err(error) if *error.kind() == ErrorKind::WouldBlock) {
+            self.shared.abort();
+        }
+        closed
+    }
+
+    /// Two halves, for one who sends and one who receives. The connection ends with the last of
+    /// them.
+    pub fn split(self) -> (SendHalf, ReceiveHalf) {
+        let connection = Arc::new(self);
+        (SendHalf::new(Arc::clone(&connection)), ReceiveHalf::new(connection))
+    }
+
+    /// Ends the connection at once: what is on its way is cut off, and messages that nobody has
+    /// received are gone. The peer hears of the end.
+    ///
+    /// The kernel's objects are gone when this returns, but for the memory that [`Buffer`]s and
+    /// [`Message`]s have. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
+    pub fn abort(&self) {
+        self.shared.abort();
+    }
+}
+
+impl AsFd for Connection {
+    /// The descriptor that becomes readable: see [waiting](Self#waiting).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.readiness.as_fd()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.abort();
     }
 }

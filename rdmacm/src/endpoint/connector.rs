@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::parts::{Parts, deadline, earlier, expect};
+use super::establish::{deadline, earlier, expect};
+use super::parts::Parts;
 use super::settings::Settings;
+use super::state::State;
 use crate::addr::Address;
 use crate::cm::{CmId, EventChannel, EventType, PortSpace};
 #[cfg(doc)]
@@ -46,8 +48,8 @@ impl Default for Connector {
 }
 
 impl Connector {
-    /// Connects from whatever address leads to the peer, with the default [`Settings`]; 2 seconds for the address, 2
-    /// for the route, 30 for the peer's answer, and no deadline over all.
+    /// Connects from whatever address leads to the peer, with the default [`Settings`]; 2 seconds
+    /// for the address, 2 for the route, 30 for the peer's answer, and no deadline over all.
     pub fn new() -> Self {
         Self {
             source: None,
@@ -76,8 +78,8 @@ impl Connector {
         self
     }
 
-    /// How long the device waits for an acknowledgement before it [tries again](Settings::retry_count): see
-    /// [`CmId::set_ack_timeout`].
+    /// How long the device waits for an acknowledgement before it [tries
+    /// again](Settings::retry_count): see [`CmId::set_ack_timeout`].
     #[must_use]
     pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
         self.ack_timeout = Some(ack_timeout);
@@ -112,8 +114,8 @@ impl Connector {
         self
     }
 
-    /// Bytes for the peer's program, which sees them [before it accepts](super::Incoming::private_data): at most 56 on
-    /// InfiniBand and RoCE, 251 on iWARP.
+    /// Bytes for the peer's program, which sees them [before it
+    /// accepts](super::Incoming::private_data): at most 56 on InfiniBand and RoCE, 251 on iWARP.
     #[must_use]
     pub fn private_data(mut self, private_data: &[u8]) -> Self {
         self.private_data = private_data.to_vec();
@@ -129,16 +131,18 @@ impl Connector {
 
     /// Connects to a listener at `server`.
     ///
-    /// Resolves the address and the route, makes the queue pair with its receives posted, and connects
-    /// ([`CmId::resolve_addr`], [`CmId::resolve_route`], [`CmId::create_qp`], [`CmId::connect`]), each when the event of
-    /// the one before has come. After an error nothing is left, in the kernel neither.
+    /// Resolves the address and the route, makes the queue pair with its receives posted, and
+    /// connects ([`CmId::resolve_addr`], [`CmId::resolve_route`], [`CmId::create_qp`],
+    /// [`CmId::connect`]), each when the event of the one before has come. After an error nothing
+    /// is left, in the kernel neither.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Rejected`] with the peer's reason and private data; [`ErrorKind::TimedOut`] for each of the
-    /// timeouts; [`ErrorKind::Unreachable`]; ENODEV where no device leads there; [`ErrorKind::Invalid`] for private data
-    /// that is too long, and for [`Settings`] without a buffer; EINVAL and ENOMEM for more than the device has;
-    /// on iWARP those of TCP, as ECONNREFUSED where nobody listens.
+    /// [`ErrorKind::Rejected`] with the peer's reason and private data; [`ErrorKind::TimedOut`] for
+    /// each of the timeouts; [`ErrorKind::Unreachable`]; ENODEV where no device leads there;
+    /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
+    /// buffer; EINVAL and ENOMEM for more than the device has; on iWARP those of TCP, as
+    /// ECONNREFUSED where nobody listens.
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, server: impl Into<Address>) -> Result<Connection> {
@@ -159,12 +163,13 @@ impl Connector {
         let until = phase(self.route_timeout);
         id.resolve_route(self.route_timeout)?;
         expect(&channel, &id, EventType::RouteResolved, until)?;
-        let (parts, completions) = Parts::new(id, &self.settings)?;
+        let (parts, traffic, completions) = Parts::new(id, &self.settings)?;
         let until = phase(self.connect_timeout);
         parts.id.connect(&self.settings.param(&self.private_data))?;
         let established = expect(&channel, &parts.id, EventType::Established, until)?;
         let private_data = established.private_data().to_vec();
         drop(established);
-        Connection::new(parts, channel, completions, private_data)
+        let state = State::new(parts, traffic);
+        Connection::new(state, channel, completions, private_data)
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use super::parts::{Parts, deadline, expect};
+use super::establish::{deadline, expect, next};
+use super::parts::Parts;
 use super::settings::Settings;
+use super::state::State;
 use crate::addr::Address;
-#[cfg(doc)]
-use crate::cm::Ece;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::process::Process;
@@ -20,10 +20,12 @@ const WAIT_FOR: &str = "wait for";
 
 /// Waits for peers that want to connect.
 ///
-/// `Send + Sync`: several threads may wait, and each request goes to one of them. Dropping the listener rejects the
-/// requests that nobody has taken; connections and [`Incoming`] requests that it brought live on.
+/// `Send + Sync`: several threads may wait, and each request goes to one of them. Dropping the
+/// listener rejects the requests that nobody has taken; connections and [`Incoming`] requests that
+/// it brought live on.
 ///
-/// The descriptor ([`AsFd`]) is readable when [`try_incoming`](Self::try_incoming) may find something.
+/// The descriptor ([`AsFd`]) is readable when [`try_incoming`](Self::try_incoming) may find
+/// something.
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
@@ -37,14 +39,15 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a local address: on all of them with the unspecified one, on a port of the kernel's choice with
-    /// port 0. As many requests wait as the kernel allows.
+    /// Listens on a local address: on all of them with the unspecified one, on a port of the
+    /// kernel's choice with port 0. As many requests wait as the kernel allows.
     ///
     /// [`CmId::bind`], [`CmId::listen`].
     ///
     /// # Errors
     ///
-    /// Those of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address, EADDRINUSE.
+    /// Those of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address,
+    /// EADDRINUSE.
     #[doc(alias = "rdma_listen")]
     pub fn bind(address: impl Into<Address>) -> Result<Self> {
         let channel = EventChannel::new()?;
@@ -62,12 +65,12 @@ impl Listener {
         self.address
     }
 
-    /// The next request; waits for one.
+    /// The next request; waits for one. A signal does not end that.
     ///
     /// # Errors
     ///
-    /// EINTR where a signal came first, with nothing lost; [`ErrorKind::DeviceGone`] where the device
-    /// went that it listens on.
+    /// [`ErrorKind::DeviceGone`] where the device went that it listens on;
+    /// [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "rdma_get_request")]
     pub fn incoming(&self) -> Result<Incoming> {
         self.incoming_by(None)
@@ -94,22 +97,25 @@ impl Listener {
         };
         loop {
             self.check()?;
-            if let Some(incoming) = self.request(self.channel.get_event()?)? {
-                return Ok(incoming);
+            match self.channel.get_event() {
+                Ok(event) => {
+                    if let Some(incoming) = self.request(event)? {
+                        return Ok(incoming);
+                    }
+                }
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) => return Err(error),
             }
         }
     }
 
     fn incoming_by(&self, deadline: Option<Instant>) -> Result<Incoming> {
-        // A timeout without end is one that nobody lives to see.
-        let rest =
-            || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
         let Some(_turn) = self.take_turn(deadline)? else {
             return Err(self.failed(ErrorKind::TimedOut));
         };
         loop {
             self.check()?;
-            let Some(event) = self.channel.get_event_timeout(rest())? else {
+            let Some(event) = next(&self.channel, deadline)? else {
                 return Err(self.failed(ErrorKind::TimedOut));
             };
             if let Some(incoming) = self.request(event)? {
@@ -118,8 +124,8 @@ impl Listener {
         }
     }
 
-    /// What comes with an event; nothing, where it is of a request that waits for its answer: answering
-    /// will tell.
+    /// What comes with an event; nothing, where it is of a request that waits for its answer:
+    /// answering will tell.
     fn request(&self, mut event: Event) -> Result<Option<Incoming>> {
         let Some(id) = event.take_request() else {
             let is_mine = event.token() == self.id.token();
@@ -192,8 +198,8 @@ impl Incoming {
         self.id.local_addr()
     }
 
-    /// What the peer's program sent along. On InfiniBand and RoCE always 56 bytes, of which those that the
-    /// peer did not fill are zero; on iWARP as many as were sent.
+    /// What the peer's program sent along. On InfiniBand and RoCE always 56 bytes, of which those
+    /// that the peer did not fill are zero; on iWARP as many as were sent.
     pub fn private_data(&self) -> &[u8] {
         &self.param.private_data
     }
@@ -203,18 +209,19 @@ impl Incoming {
         &self.param
     }
 
-    /// Accepts, with bytes for the peer's program (at most 196 on InfiniBand and RoCE, 251 on iWARP), and waits
-    /// for at most `timeout` until the connection stands.
+    /// Accepts, with bytes for the peer's program (at most 196 on InfiniBand and RoCE, 251 on
+    /// iWARP), and waits for at most `timeout` until the connection stands.
     ///
-    /// The connection gets an event channel of its own ([`CmId::migrate`]) and its queue pair with receives
-    /// posted; then [`CmId::accept`]. After an error nothing is left, and the peer is rejected if it was not
-    /// accepted yet.
+    /// The connection gets an event channel of its own ([`CmId::migrate`]) and its queue pair with
+    /// receives posted; then [`CmId::accept`]. After an error nothing is left, and the peer is
+    /// rejected if it was not accepted yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`]; what the peer comes to if it does not go on ([`ErrorKind::Unreachable`], ECONNREFUSED and
-    /// others); EINVAL where it has given up before; [`ErrorKind::Invalid`] for private data that is too long, and for
-    /// [`Settings`] without a buffer; EINVAL and ENOMEM for more than the device has.
+    /// [`ErrorKind::TimedOut`]; what the peer comes to if it does not go on
+    /// ([`ErrorKind::Unreachable`], ECONNREFUSED and others); EINVAL where it has given up before;
+    /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
+    /// buffer; EINVAL and ENOMEM for more than the device has.
     #[doc(alias = "rdma_accept")]
     pub fn accept(
         self,
@@ -225,22 +232,24 @@ impl Incoming {
         let until = deadline(Some(timeout));
         let channel = EventChannel::new()?;
         self.id.migrate(&channel)?;
-        let (parts, completions) = Parts::new(self.id, settings)?;
+        let (parts, traffic, completions) = Parts::new(self.id, settings)?;
         parts.id.accept(&settings.param(private_data))?;
         drop(expect(&channel, &parts.id, EventType::Established, until)?);
-        Connection::new(parts, channel, completions, self.param.private_data)
+        let state = State::new(parts, traffic);
+        Connection::new(state, channel, completions, self.param.private_data)
     }
 
-    /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE, 251 on
-    /// iWARP), which both go into the [error](ErrorKind::Rejected) of its connecting.
+    /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,
+    /// 251 on iWARP), which both go into the [error](ErrorKind::Rejected) of its connecting.
     ///
-    /// The reason is [`RejectReason::CONSUMER_DEFINED`] or [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]: others are
-    /// the kernel's. On iWARP there are none, and the peer has an errno.
+    /// The reason is [`RejectReason::CONSUMER_DEFINED`] or
+    /// [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]: others are the kernel's. On iWARP there are
+    /// none, and the peer has an errno.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for another reason, and for private data that is too long; EINVAL where the peer has given
-    /// up before. It is rejected in any case.
+    /// [`ErrorKind::Invalid`] for another reason, and for private data that is too long; EINVAL
+    /// where the peer has given up before. It is rejected in any case.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
         match reason {

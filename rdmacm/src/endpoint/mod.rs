@@ -1,36 +1,74 @@
 //! Connections that cannot be misused: the level that most programs are for.
 //!
-//! A [`Listener`] hands out [`Incoming`] requests, to look at before they are accepted or rejected; a
-//! [`Connector`] connects. Both end in a [`Connection`]. All of it is written on the public items of
-//! [`cm`](crate::cm) and [`verbs`](crate::verbs), without `unsafe`, here or in the programs that use it.
+//! A [`Listener`] hands out [`Incoming`] requests, to look at before they are accepted or rejected;
+//! a [`Connector`] connects. Both end in a [`Connection`], which carries messages. All of it is
+//! written on the items of [`cm`](crate::cm) and [`verbs`](crate::verbs), without `unsafe`, here
+//! and in the programs that use it:
+//!
+//! ```no_run
+#![doc = include_str!("../../examples/echo.rs")]
+//! ```
 //!
 //! # Who owns what
 //!
-//! A connection has everything of its own: the id and its event channel, a protection domain, one completion
-//! queue with its channel, the queue pair, and one region of registered memory, cut into buffers. So a peer
-//! reaches no memory but that of its own connection, whatever key it guesses; and ending one connection
-//! touches no other. Three descriptors go with each connection.
+//! A connection has everything of its own: the id and its event channel, a protection domain, one
+//! completion queue with its channel, the queue pair, and one region of registered memory, cut into
+//! buffers. So a peer reaches no memory but that of its own connection, whatever key it guesses;
+//! and ending one connection touches no other. Three descriptors go with each connection: two
+//! channels, and the one that wakes.
+//!
+//! # Buffers
+//!
+//! A buffer has one owner at a time: the program, the connection, or the device. [`Buffer`]s go to
+//! the device with the message that is sent, and back to the connection when it was; a [`Message`]
+//! is a buffer that the device has filled, and goes back to the device when it is dropped. Nothing
+//! is copied on the way, and nothing allocated.
+//!
+//! A message takes one buffer of the receiver, and has to fit: one that is too long ends the
+//! connection. A message that comes when no buffer is free waits at the sender on InfiniBand and
+//! RoCE; on iWARP it ends the connection, so that the two programs have to agree on how many
+//! messages may be on their way.
+//!
+//! # Memory of the peer
+//!
+//! [`Connection::export`] gives the peer memory; its descriptor goes there in a message, and makes
+//! the [`Remote`] that the peer reads, writes and changes numbers in, without this side's help.
+//! Bounds and rights are checked where the call is made, as far as they are known there, and by
+//! this side's device in any case.
 //!
 //! # What happens at the end
 //!
-//! Dropping a [`Connection`] ends it at once and waits for nobody: the peer hears of the end, the kernel's objects
-//! go, and what was posted is cut off. Memory that the device may still use is freed after the queue pair is
-//! destroyed, never before, in whatever order things are dropped, and also where they are forgotten.
+//! Dropping a [`Connection`] ends it at once and waits for nobody: the peer hears of the end, the
+//! kernel's objects go, and what was posted is cut off; [`Connection::close`] waits instead. Memory
+//! that the device may still use is freed after the queue pair is destroyed, never before, in
+//! whatever order things are dropped, and also where they are forgotten.
 //!
 //! # Calls that take their time
 //!
-//! Making a connection registers memory, which pins pages; ending one destroys kernel objects. On iWARP the
-//! kernel connects TCP in the middle of [`Connector::connect`], which no deadline ends, and a connection
-//! that is given up while its peer has not answered takes until the driver gives up too (siw about 10 s).
+//! Making a connection registers memory, which pins pages; ending one destroys kernel objects. On
+//! iWARP the kernel connects TCP in the middle of [`Connector::connect`], which no deadline ends,
+//! and a connection that is given up while its peer has not answered takes until the driver gives
+//! up too (siw about 10 s).
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod connection;
 mod connector;
+mod establish;
+mod halves;
 mod listener;
 mod parts;
+mod readiness;
+mod remote;
 mod settings;
+mod shared;
+mod state;
+mod traffic;
 
+pub use buffer::{Buffer, Message};
 pub use connection::Connection;
 pub use connector::Connector;
+pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::{Incoming, Listener};
+pub use remote::{Export, Remote, Rights};
 pub use settings::Settings;

@@ -1,81 +1,70 @@
-//! What a connection is made of, and how its events are waited for.
+//! What a connection is made of.
 
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
 
 use super::settings::Settings;
-use crate::cm::{CmId, Event, EventChannel, EventType};
-use crate::error::{Error, ErrorKind, Result};
+use super::traffic::{Sent, Traffic};
+use crate::cm::CmId;
+use crate::device::{DriverId, Transport};
+use crate::error::Result;
 use crate::verbs::{
-    Buffer, BufferQueues, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairInit,
+    Buffer, BufferQueues, CompletionChannel, CompletionQueue, ProtectionDomain,
+    QueuePairAttributes, QueuePairInit, WcStatus,
 };
 
-/// The kernel's objects of a connection, with its receives posted.
+/// The kernel's objects of a connection.
 #[derive(Debug)]
 pub(super) struct Parts {
     // First: it ends the connection, and holds the queue pair too.
     pub(super) id: CmId,
-    _queues: BufferQueues,
-    _cq: CompletionQueue,
-    /// The buffers for sending.
-    _free: Vec<Buffer>,
+    pub(super) queues: BufferQueues,
+    pub(super) cq: CompletionQueue,
 }
 
+/// How long a peer waits that has found no buffer, as a queue pair takes it: 0.64 ms.
+const RNR_TIMER: u8 = 12;
+
 impl Parts {
-    /// Makes them for `id`, which has a device.
-    pub(super) fn new(id: CmId, settings: &Settings) -> Result<(Self, CompletionChannel)> {
+    /// Makes the kernel's objects for `id`, which has a device, and posts the receives.
+    pub(super) fn new(id: CmId, settings: &Settings) -> Result<(Self, Traffic, CompletionChannel)> {
         settings.check()?;
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
         let completions = CompletionChannel::new(&context)?;
-        completions.set_nonblocking(true)?;
         let cq = CompletionQueue::new(&context, settings.buffers(), Some(&completions))?;
         let init = QueuePairInit { caps: settings.caps(), ..QueuePairInit::new(&cq) };
         let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?);
         let count = |number| usize::try_from(number).expect("32 bits fit");
+        let (sends, receives) = (count(settings.send_buffers), count(settings.receive_buffers));
         let mut free = Buffer::alloc(&pd, count(settings.buffers()), settings.buffer_size)?;
-        for buffer in free.drain(count(settings.send_buffers)..) {
+        for buffer in free.drain(sends..) {
             queues.receive(buffer)?;
         }
-        Ok((Self { id, _queues: queues, _cq: cq, _free: free }, completions))
-    }
-}
-
-/// When `timeout` from now is over; never, where it has no end.
-pub(super) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
-}
-
-/// The earlier of two deadlines.
-pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        _ => one.or(other),
-    }
-}
-
-/// Waits until `id`, which is alone on `channel`, has a successful event `wanted`.
-pub(super) fn expect(
-    channel: &EventChannel,
-    id: &CmId,
-    wanted: EventType,
-    deadline: Option<Instant>,
-) -> Result<Event> {
-    loop {
-        let event = match deadline {
-            None => Some(channel.get_event()?),
-            Some(deadline) => {
-                channel.get_event_timeout(deadline.saturating_duration_since(Instant::now()))?
-            }
+        // Before anything can come: the descriptor of a connection tells of the first message too.
+        cq.request_notify(false)?;
+        let traffic = Traffic {
+            end: None,
+            free,
+            sends: (0..sends).map(|_| Sent::Unwanted).collect(),
+            sending: 0,
+            lost: false,
+            inbox: VecDeque::with_capacity(receives),
+            ends_with_connection: context.transport() == Transport::Iwarp,
+            too_long: match context.device().driver() {
+                Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,
+                _ => WcStatus::IB_WC_LOC_LEN_ERR,
+            },
         };
-        let Some(event) = event else {
-            let subject = format!("{wanted} on id {}", id.token());
-            return Err(Error::new("wait for", subject, ErrorKind::TimedOut));
-        };
-        match event.failure(wanted) {
-            None => return Ok(event),
-            // The address of a neighbour, or of an interface, has changed: no end of anything.
-            Some(_) if event.event_type() == EventType::AddrChange => {}
-            Some(error) => return Err(error),
+        Ok((Self { id, queues, cq }, traffic, completions))
+    }
+
+    /// Has the peer try again soon where a message of its finds no buffer: the connection manager
+    /// says that it is to wait for 655 ms, the longest time there is.
+    pub(super) fn hasten(&self) {
+        let qp = self.queues.qp();
+        if qp.pd().context().transport() != Transport::Iwarp {
+            // Where that fails the connection has ended already, which is heard of otherwise.
+            let _ = qp.modify(&QueuePairAttributes::default().min_rnr_timer(RNR_TIMER));
         }
     }
 }

@@ -16,21 +16,24 @@ use crate::verbs::QueuePairCaps;
 pub struct Settings {
     /// Buffers for sending: as many messages may be under way, or in the program's hands.
     pub send_buffers: u32,
-    /// Buffers for receiving: as many messages may arrive before the program looks at them. A message that
-    /// finds none waits at the peer, which tries again ([`rnr_retry_count`](Self::rnr_retry_count)); on
-    /// iWARP it ends the connection.
+    /// Buffers for receiving: as many messages may arrive before the program looks at them. A
+    /// message that finds none waits at the peer, which tries again
+    /// ([`rnr_retry_count`](Self::rnr_retry_count)); on iWARP it ends the connection.
     pub receive_buffers: u32,
     /// Bytes of each buffer, and so the longest message of either direction.
     pub buffer_size: usize,
-    /// RDMA reads and atomics from the peer that this side holds at once; [`ConnParam::MAX`] for what the device can.
+    /// RDMA reads and atomics from the peer that this side holds at once; [`ConnParam::MAX`] for
+    /// what the device can.
     pub responder_resources: u8,
-    /// RDMA reads and atomics that this side has outstanding; [`ConnParam::MAX`] for what the device can.
+    /// RDMA reads and atomics that this side has outstanding; [`ConnParam::MAX`] for what the
+    /// device can.
     pub initiator_depth: u8,
-    /// How often an unacknowledged packet is sent again, 0 to 7, before the connection fails. What the side
-    /// that connects says holds for both. 7 is without end on rxe: what is posted then never fails
-    /// where the peer is gone.
+    /// How often an unacknowledged packet is sent again, 0 to 7, before the connection fails. What
+    /// the side that connects says holds for both. 7 is without end on rxe: what is posted then
+    /// never fails where the peer is gone.
     pub retry_count: u8,
-    /// How often the peer sends again a message for which there is no buffer here, 0 to 6; 7 is without end.
+    /// How often the peer sends again a message for which there is no buffer here, 0 to 6; 7 is
+    /// without end.
     pub rnr_retry_count: u8,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,

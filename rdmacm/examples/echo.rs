@@ -1,0 +1,50 @@
+//! A server that sends every message back, and a client that sends it one:
+//! `cargo run --example echo server 0.0.0.0:7471`
+//! `cargo run --example echo client 10.0.0.1:7471 hello`
+use rdmacm::endpoint::{Connection, Connector, Listener, Settings};
+use std::{error::Error, net::SocketAddr, thread, time::Duration};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends messages back until the client closes the connection.
+fn serve(connection: Connection) -> rdmacm::Result<()> {
+    while let Some(message) = connection.recv()? {
+        let mut answer = connection.buffer()?;
+        answer.copy_from(&message)?;
+        connection.post(answer)?;
+    }
+    connection.close(TIMEOUT)
+}
+
+fn server(address: SocketAddr) -> rdmacm::Result<()> {
+    let listener = Listener::bind(address)?;
+    loop {
+        let incoming = listener.incoming()?;
+        thread::spawn(move || {
+            let connection = incoming.accept(&Settings::default(), &[], TIMEOUT);
+            if let Err(error) = connection.and_then(serve) {
+                eprintln!("{error}");
+            }
+        });
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program for a terminal")]
+fn client(address: SocketAddr, text: &str) -> Result<(), Box<dyn Error>> {
+    let connection = Connector::new().timeout(TIMEOUT).connect(address)?;
+    let mut buffer = connection.buffer()?;
+    buffer.copy_from(text.as_bytes())?;
+    connection.post(buffer)?;
+    let answer = connection.recv_timeout(TIMEOUT)?.ok_or("the server said nothing")?;
+    println!("{}", String::from_utf8_lossy(&answer));
+    Ok(connection.close(TIMEOUT)?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["server", address] => Ok(server(address.parse()?)?),
+        ["client", address, text] => client(address.parse()?, text),
+        _ => Err("usage: echo server ADDRESS:PORT, or echo client ADDRESS:PORT TEXT".into()),
+    }
+}

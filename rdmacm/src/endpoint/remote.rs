@@ -1,0 +1,434 @@
+//! Memory that one side gives and the other one reads and writes, without the first one's help.
+
+use std::time::Duration;
+
+use bitflags::bitflags;
+
+use super::buffer::Buffer;
+use super::connection::Connection;
+use super::shared::{Operation, Patience};
+use super::traffic::Sent;
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::{AccessFlags, MemoryRegion, SendOperation};
+
+/// Bytes of a number that is changed at once.
+const WORD: usize = 8;
+
+/// The form of the bytes that describe exported memory.
+const VERSION: u8 = 1;
+
+bitflags! {
+    /// What a peer may do with [exported](Connection::export) memory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct Rights: u8 {
+        /// [Read](Connection::read) it. (siw lets the peer of the connection read it in any case.)
+        const READ = 1;
+        /// [Write](Connection::write) it.
+        const WRITE = 1 << 1;
+        /// Change numbers in it: [`Connection::compare_swap`], [`Connection::fetch_add`].
+        const ATOMIC = 1 << 2;
+    }
+}
+
+/// Memory of this side that the peer of a connection reaches.
+///
+/// Of [`Connection::export`]. The peer may write to it at any time: here it is accessed by copying,
+/// and nobody has a reference into it. Dropping it [revokes](Self::revoke) it.
+#[derive(Debug)]
+pub struct Export {
+    region: MemoryRegion,
+    rights: Rights,
+}
+
+impl Export {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Whether there is nothing in it, which cannot be.
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty()
+    }
+
+    /// What the peer needs to know, as bytes to send to it: it makes a [`Remote`] of them. Who has
+    /// them, and a connection to this side's end of the same connection, has the rights.
+    pub fn descriptor(&self) -> [u8; Remote::BYTES] {
+        let length = u64::try_from(self.region.len()).expect("a length has at most 64 bits");
+        let mut bytes = [0; Remote::BYTES];
+        (bytes[0], bytes[1]) = (VERSION, self.rights.bits());
+        bytes[4..8].copy_from_slice(&self.region.rkey().to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.region.addr().to_be_bytes());
+        bytes[16..24].copy_from_slice(&length.to_be_bytes());
+        bytes
+    }
+
+    /// Copies bytes out of it, from `offset` on: [`MemoryRegion::read`]. What the peer writes
+    /// meanwhile arrives in part or not at all; aligned numbers of 8 bytes arrive whole.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where that is not within it.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.region.read(offset, into)
+    }
+
+    /// Copies bytes into it, from `offset` on: [`MemoryRegion::write`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where that is not within it.
+    pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
+        self.region.write(offset, from)
+    }
+
+    /// Takes the memory back: what the peer does with it from then on fails, and ends the
+    /// connection.
+    ///
+    /// `IB_USER_VERBS_CMD_DEREG_MR`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`MemoryRegion::destroy`]. The memory is not used again then.
+    pub fn revoke(self) -> Result<()> {
+        Ok(self.region.destroy()?)
+    }
+}
+
+/// Memory of the peer, as it has [described](Export::descriptor) it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Remote {
+    addr: u64,
+    rkey: u32,
+    length: u64,
+    rights: Rights,
+}
+
+impl Remote {
+    /// How many bytes describe it.
+    pub const BYTES: usize = 24;
+
+    /// What the bytes of an [`Export::descriptor`] describe. That they are the peer's only the
+    /// peer's device can tell: it refuses what is not, and that ends the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for bytes that are none of a descriptor.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let invalid = |reason| Error::invalid("read", "a descriptor of memory", reason);
+        let bytes: &[u8; Self::BYTES] =
+            bytes.try_into().map_err(|_| invalid("it is of another length"))?;
+        let [version, rights, 0, 0, rest @ ..] = bytes else {
+            return Err(invalid("it has bits that are not known"));
+        };
+        if *version != VERSION {
+            return Err(invalid("it is of another version"));
+        }
+        let rights = Rights::from_bits(*rights).ok_or_else(|| invalid("unknown rights"))?;
+        let (rkey, rest) = rest.split_first_chunk().expect("20 bytes are left");
+        let (addr, rest) = rest.split_first_chunk().expect("16 bytes are left");
+        let length = rest.first_chunk().expect("8 bytes are left");
+        let (addr, length) = (u64::from_be_bytes(*addr), u64::from_be_bytes(*length));
+        if length == 0 || addr.checked_add(length).is_none() {
+            return Err(invalid("there is no such memory"));
+        }
+        Ok(Self { addr, rkey: u32::from_be_bytes(*rkey), length, rights })
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether there is nothing in it, which cannot be.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// What this side may do with it.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// The address and the key of `length` bytes at `offset`, for what needs `right`.
+    fn part(
+        &self,
+        what: Operation,
+        right: Rights,
+        offset: u64,
+        length: usize,
+    ) -> Result<(u64, u32)> {
+        let invalid = |errno, reason: String| {
+            let subject = format!("{length} bytes at offset {offset} of the peer's memory");
+            let kind = ErrorKind::Invalid { errno, reason: reason.into() };
+            Error::new(what.name(), subject, kind)
+        };
+        if !self.rights.contains(right) {
+            return Err(invalid(libc::EACCES, format!("the peer has given {:?}", self.rights)));
+        }
+        let length = u64::try_from(length).ok();
+        let end = length.and_then(|length| offset.checked_add(length));
+        match end {
+            Some(end) if end <= self.length => Ok((self.addr + offset, self.rkey)),
+            _ => Err(invalid(libc::EINVAL, format!("it has {} bytes", self.length))),
+        }
+    }
+}
+
+impl Connection {
+    /// Gives the peer memory of `length` bytes, zeroed. It lasts as long as the [`Export`], and is
+    /// of no use to anybody when the connection has ended.
+    ///
+    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Disconnected`] where this side has ended the connection; those of
+    /// [`MemoryRegion::alloc`].
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
+    pub fn export(&self, length: usize, rights: Rights) -> Result<Export> {
+        let pd = self.shared.pd()?;
+        let mut access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        for (right, flag) in [
+            (Rights::READ, AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
+            (Rights::WRITE, AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE),
+            (Rights::ATOMIC, AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC),
+        ] {
+            access.set(flag, rights.contains(right));
+        }
+        Ok(Export { region: MemoryRegion::alloc(&pd, length, access)?, rights })
+    }
+
+    /// Writes what is in `buffer` to the peer's memory, waits until that is done, and gives the
+    /// buffer back. The peer does not hear of it. On InfiniBand and RoCE it is in the peer's memory
+    /// then; on iWARP it is before any message that is sent later.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send`](Self::send); [`ErrorKind::Invalid`] where it is not within `to`, and with
+    /// EACCES where `to` has not [`Rights::WRITE`]; [`ErrorKind::Failed`] where the peer's device
+    /// refuses it.
+    #[doc(alias = "rdma_post_write")]
+    pub fn write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<Buffer> {
+        self.write_with(buffer, to, offset, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`. After that it is on its way still.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), and [`ErrorKind::TimedOut`].
+    pub fn write_timeout(
+        &self,
+        buffer: Buffer,
+        to: &Remote,
+        offset: u64,
+        timeout: Duration,
+    ) -> Result<Buffer> {
+        self.write_with(buffer, to, offset, Patience::within(timeout))
+    }
+
+    fn write_with(
+        &self,
+        buffer: Buffer,
+        to: &Remote,
+        offset: u64,
+        patience: Patience,
+    ) -> Result<Buffer> {
+        let (remote_addr, rkey) = to.part(Operation::Write, Rights::WRITE, offset, buffer.len())?;
+        let operation = SendOperation::Write { remote_addr, rkey };
+        self.carry_out(Operation::Write, buffer, operation, patience)
+    }
+
+    /// Writes what is in `buffer` to the peer's memory, without waiting until that is done: as
+    /// [`post`](Self::post), and before any message that is posted later.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`post`](Self::post); [`ErrorKind::Invalid`] as with [`write`](Self::write).
+    pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
+        let (remote_addr, rkey) = to.part(Operation::Write, Rights::WRITE, offset, buffer.len())?;
+        let operation = SendOperation::Write { remote_addr, rkey };
+        self.start(Operation::Write, buffer, operation, Sent::Unwanted).map(drop)
+    }
+
+    /// Fills `buffer`, as long as it is, from the peer's memory, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send`](Self::send); [`ErrorKind::Invalid`] where it is not within `from`, and
+    /// with EACCES where `from` has not [`Rights::READ`]; [`ErrorKind::Failed`] where the peer's
+    /// device refuses it.
+    #[doc(alias = "rdma_post_read")]
+    pub fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
+        self.read_with(buffer, from, offset, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`. After that the buffer comes back to the connection when it
+    /// is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and [`ErrorKind::TimedOut`].
+    pub fn read_timeout(
+        &self,
+        buffer: Buffer,
+        from: &Remote,
+        offset: u64,
+        timeout: Duration,
+    ) -> Result<Buffer> {
+        self.read_with(buffer, from, offset, Patience::within(timeout))
+    }
+
+    fn read_with(
+        &self,
+        buffer: Buffer,
+        from: &Remote,
+        offset: u64,
+        patience: Patience,
+    ) -> Result<Buffer> {
+        let length = buffer.len();
+        let (remote_addr, rkey) = from.part(Operation::Read, Rights::READ, offset, length)?;
+        let operation = SendOperation::Read { remote_addr, rkey };
+        let mut buffer = self.carry_out(Operation::Read, buffer, operation, patience)?;
+        buffer.set_len(length)?;
+        Ok(buffer)
+    }
+
+    /// Compares the number at `offset` of the peer's memory with `compare`, and stores `swap` there
+    /// if they are equal, at once; what was there before. Numbers have 8 bytes, at multiples of 8,
+    /// in the order of the machine that they are on.
+    ///
+    /// Takes a [`buffer`](Self::buffer) for the answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`buffer`](Self::buffer) and [`send`](Self::send); [`ErrorKind::Invalid`] where the
+    /// number is not within `at` or not aligned, and with EACCES where `at` has not
+    /// [`Rights::ATOMIC`]; [`ErrorKind::Unsupported`] where the device has none (siw);
+    /// [`ErrorKind::Failed`] where the peer's device refuses it.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub fn compare_swap(&self, at: &Remote, offset: u64, compare: u64, swap: u64) -> Result<u64> {
+        self.change(at, offset, Change::CompareSwap { compare, swap }, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`. Nobody knows after that whether it was done.
+    ///
+    /// # Errors
+    ///
+    /// As [`compare_swap`](Self::compare_swap), and [`ErrorKind::TimedOut`].
+    pub fn compare_swap_timeout(
+        &self,
+        at: &Remote,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+        timeout: Duration,
+    ) -> Result<u64> {
+        let change = Change::CompareSwap { compare, swap };
+        self.change(at, offset, change, Patience::within(timeout))
+    }
+
+    /// Adds `add` to the number at `offset` of the peer's memory, which wraps around, at once; what
+    /// was there before. As [`compare_swap`](Self::compare_swap) in all else.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`compare_swap`](Self::compare_swap).
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub fn fetch_add(&self, at: &Remote, offset: u64, add: u64) -> Result<u64> {
+        self.change(at, offset, Change::FetchAdd { add }, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`. Nobody knows after that whether it was done.
+    ///
+    /// # Errors
+    ///
+    /// As [`fetch_add`](Self::fetch_add), and [`ErrorKind::TimedOut`].
+    pub fn fetch_add_timeout(
+        &self,
+        at: &Remote,
+        offset: u64,
+        add: u64,
+        timeout: Duration,
+    ) -> Result<u64> {
+        self.change(at, offset, Change::FetchAdd { add }, Patience::within(timeout))
+    }
+
+    fn change(&self, at: &Remote, offset: u64, change: Change, patience: Patience) -> Result<u64> {
+        let (remote_addr, rkey) = at.part(Operation::Change, Rights::ATOMIC, offset, WORD)?;
+        let operation = match change {
+            Change::CompareSwap { compare, swap } => {
+                SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
+            }
+            Change::FetchAdd { add } => SendOperation::FetchAdd { remote_addr, rkey, add },
+        };
+        let mut buffer = self.take(patience)?;
+        buffer.set_len(WORD)?;
+        let buffer = self.carry_out(Operation::Change, buffer, operation, patience)?;
+        Ok(u64::from_ne_bytes(*buffer.first_chunk().expect("it was long enough before")))
+    }
+}
+
+/// How a number of the peer's memory is changed.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd { add: u64 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A descriptor as another machine would send it.
+    fn descriptor() -> [u8; Remote::BYTES] {
+        let mut bytes = [0; Remote::BYTES];
+        (bytes[0], bytes[1]) = (1, 0b011);
+        bytes[4..8].copy_from_slice(&[0, 0, 1, 2]);
+        bytes[8..16].copy_from_slice(&[0, 0, 0x7f, 0, 0, 0, 0x10, 0]);
+        bytes[16..24].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 100]);
+        bytes
+    }
+
+    #[test]
+    fn a_descriptor_is_read() {
+        let remote = Remote::from_bytes(&descriptor()).expect("it is one");
+        assert_eq!((remote.len(), remote.rights()), (100, Rights::READ | Rights::WRITE));
+        let part = |offset, length| remote.part(Operation::Read, Rights::READ, offset, length);
+        assert_eq!(part(0, 100).expect("all of it"), (0x7f00_0000_1000, 0x102));
+        assert_eq!(part(100, 0).expect("its end"), (0x7f00_0000_1064, 0x102));
+    }
+
+    #[test]
+    fn what_is_not_within_it_or_not_given_is_refused_here() {
+        let remote = Remote::from_bytes(&descriptor()).expect("it is one");
+        for (offset, length) in [(0, 101), (100, 1), (u64::MAX, 1), (u64::MAX, 0), (1, usize::MAX)]
+        {
+            let error = remote.part(Operation::Write, Rights::WRITE, offset, length);
+            assert_eq!(error.expect_err("outside").errno(), libc::EINVAL, "{offset}, {length}");
+        }
+        let error = remote.part(Operation::Change, Rights::ATOMIC, 0, 8).expect_err("not given");
+        assert_eq!(error.errno(), libc::EACCES);
+        assert!(error.to_string().contains("READ | WRITE"), "{error}");
+    }
+
+    #[test]
+    fn other_bytes_are_no_descriptor() {
+        let whole = descriptor();
+        for length in 0..whole.len() {
+            Remote::from_bytes(&whole[..length]).expect_err("truncated");
+        }
+        Remote::from_bytes(&[&whole[..], &[0]].concat()).expect_err("too long");
+        for (place, byte) in [(0, 0), (0, 2), (1, 8), (1, 0xff), (2, 1), (3, 1), (23, 0), (8, 0xff)]
+        {
+            let mut forged = whole;
+            forged[place] = byte;
+            if place == 8 {
+                forged[9..24].fill(0xff);
+            }
+            Remote::from_bytes(&forged).expect_err("forged");
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The one core of a connection: its state, and waiting until that is as somebody wants it.
+
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::readiness::{Readiness, Ready};
+use super::state::State;
+use super::traffic::End;
+use crate::cm::EventChannel;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::unpoisoned;
+use crate::sys::process::Process;
+use crate::verbs::{Buffer, CompletionChannel, ProtectionDomain};
+
+/// What the handles of a connection share, and its buffers and messages.
+///
+/// The descriptors are here, and stay open as long as it: a thread may sleep on them while another
+/// one ends the connection.
+#[derive(Debug)]
+pub(super) struct Shared {
+    process: Process,
+    guarded: Mutex<Guarded>,
+    changed: Condvar,
+    channel: EventChannel,
+    completions: CompletionChannel,
+    pub(super) readiness: Readiness,
+    /// How errors name the connection.
+    pub(super) name: String,
+}
+
+/// What one thread at a time has.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    pub(super) state: State,
+    /// A thread sleeps on the descriptors, and reads them when it wakes: no other does.
+    asleep: bool,
+    /// How many others wait for it, or for a change that another thread makes.
+    waiting: usize,
+    /// How many of all those wait for a buffer.
+    wanting: usize,
+    /// What somebody has tried in vain, who may sleep on the descriptor by now.
+    missed: Missed,
+    /// The bell rings.
+    ringing: bool,
+}
+
+/// What calls that do not wait have not got.
+#[derive(Debug, Clone, Copy, Default)]
+struct Missed {
+    buffer: bool,
+    message: bool,
+    flush: bool,
+    close: bool,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Take,
+    Send,
+    Write,
+    Read,
+    Change,
+    Receive,
+    Flush,
+    Close,
+}
+
+impl Operation {
+    /// How errors name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Take => "take a buffer of",
+            Self::Send => "send on",
+            Self::Write => "write over",
+            Self::Read => "read over",
+            Self::Change => "change a number over",
+            Self::Receive => "receive on",
+            Self::Flush => "flush",
+            Self::Close => "close",
+        }
+    }
+}
+
+/// What nobody sees an error of.
+const GIVE_BACK: &str = "give back to";
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Patience {
+    /// Not at all.
+    None,
+    /// Until then, or without end.
+    Until(Option<Instant>),
+}
+
+impl Patience {
+    pub(super) const FOREVER: Self = Self::Until(None);
+
+    pub(super) fn within(timeout: Duration) -> Self {
+        Self::Until(Instant::now().checked_add(timeout))
+    }
+
+    /// Whether a deadline has passed.
+    fn is_over(self) -> bool {
+        matches!(self, Self::Until(Some(deadline)) if Instant::now() >= deadline)
+    }
+}
+
+impl Missed {
+    fn note(&mut self, operation: Operation, in_vain: bool) {
+        match operation {
+            Operation::Take => self.buffer = in_vain,
+            Operation::Receive => self.message = in_vain,
+            Operation::Flush => self.flush = in_vain,
+            Operation::Close => self.close = in_vain,
+            Operation::Send | Operation::Write | Operation::Read | Operation::Change => {}
+        }
+    }
+
+    /// Whether something of it is to be had by now.
+    fn is_there(self, state: &State) -> bool {
+        let State { traffic, disconnected, .. } = state;
+        let has_ended = traffic.end.is_some();
+        let is_closing = match traffic.end {
+            None => traffic.sending == 0,
+            Some(End::Here) => *disconnected,
+            Some(_) => true,
+        };
+        self.buffer && (has_ended || !traffic.free.is_empty())
+            || self.message && (has_ended || !traffic.inbox.is_empty())
+            || self.flush && (has_ended || traffic.sending == 0)
+            || self.close && is_closing
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        state: State,
+        channel: EventChannel,
+        completions: CompletionChannel,
+        name: String,
+    ) -> Result<Self> {
+        channel.set_nonblocking(true)?;
+        completions.set_nonblocking(true)?;
+        let readiness = Readiness::new(&channel, &completions)?;
+        let guarded = Guarded {
+            state,
+            asleep: false,
+            waiting: 0,
+            wanting: 0,
+            missed: Missed::default(),
+            ringing: false,
+        };
+        Ok(Self {
+            process: Process::current(),
+            guarded: Mutex::new(guarded),
+            changed: Condvar::new(),
+            channel,
+            completions,
+            readiness,
+            name,
+        })
+    }
+
+    /// The state, for `operation`; not in a forked child, where the lock may be held for ever.
+    pub(super) fn lock(&self, operation: &'static str) -> Result<MutexGuard<'_, Guarded>> {
+        let here = self.process.check();
+        here.map_err(|refused| refused.during(operation, self.name.clone()))?;
+        Ok(unpoisoned(self.guarded.lock()))
+    }
+
+    /// The error of `operation` here.
+    pub(super) fn error(&self, operation: Operation, kind: ErrorKind) -> Error {
+        Error::new(operation.name(), self.name.clone(), kind)
+    }
+
+    /// Waits until `done` finds the state as it wants it, or sees that it will not be so. Where the
+    /// connection has ended, it is to find the one or the other.
+    ///
+    /// Polls, and where there is nothing, arms and polls again, and only then sleeps; of several
+    /// threads one on the descriptors, and the others until that one, or who else polls, has
+    /// changed something.
+    pub(super) fn until<T>(
+        &self,
+        operation: Operation,
+        patience: Patience,
+        mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+    ) -> Result<T> {
+        let mut guarded = self.lock(operation.name())?;
+        // What is over may be over for want of time to look: that is looked at once more.
+        let mut is_over = false;
+        let outcome = loop {
+            if let Some(outcome) = done(&mut guarded.state) {
+                break outcome;
+            }
+            if guarded.state.poll()? {
+                self.tell(&guarded);
+                // There may be something for others without end.
+                is_over |= patience.is_over();
+                if !is_over {
+                    continue;
+                }
+                if let Some(outcome) = done(&mut guarded.state) {
+                    break outcome;
+                }
+            }
+            if is_over {
+                break Err(match patience {
+                    Patience::None => ErrorKind::WouldBlock,
+                    Patience::Until(_) => ErrorKind::TimedOut,
+                });
+            }
+            if guarded.state.arm()? {
+                continue;
+            }
+            is_over = match patience {
+                Patience::None => self.read_now(&mut guarded)?,
+                Patience::Until(deadline) => {
+                    let wanting = usize::from(operation == Operation::Take);
+                    guarded.wanting += wanting;
+                    let slept;
+                    (guarded, slept) = match guarded.asleep {
+                        true => (self.wait(guarded, deadline), Ok(())),
+                        false => self.sleep(guarded, deadline),
+                    };
+                    guarded.wanting -= wanting;
+                    slept?;
+                    patience.is_over()
+                }
+            };
+        };
+        if matches!(patience, Patience::None) {
+            let in_vain = matches!(outcome, Err(ErrorKind::WouldBlock));
+            guarded.missed.note(operation, in_vain);
+            let is_there = guarded.missed.is_there(&guarded.state);
+            self.ring(&mut guarded, is_there);
+        }
+        outcome.map_err(|kind| match kind {
+            // Without the name, which would have to be copied: this comes often.
+            ErrorKind::WouldBlock => Error::new(operation.name(), "a connection", kind),
+            kind => self.error(operation, kind),
+        })
+    }
+
+    /// Reads what there is to read, without sleeping. Whether there was nothing.
+    fn read_now(&self, guarded: &mut Guarded) -> Result<bool> {
+        if guarded.asleep {
+            // What there is, the one that sleeps reads.
+            return Ok(true);
+        }
+        let ready = self.readiness.now()?;
+        self.read(guarded, ready)?;
+        Ok(!ready.event && !ready.completion)
+    }
+
+    /// Sleeps on the descriptors, and reads what there is to read then.
+    fn sleep<'a>(
+        &'a self,
+        mut guarded: MutexGuard<'a, Guarded>,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Guarded>, Result<()>) {
+        self.ring(&mut guarded, false);
+        guarded.asleep = true;
+        drop(guarded);
+        let ready = self.readiness.wait(deadline);
+        let mut guarded = unpoisoned(self.guarded.lock());
+        guarded.asleep = false;
+        self.ring(&mut guarded, false);
+        // Another one is to sleep there, if this one has what it wanted.
+        self.tell(&guarded);
+        let read = ready.and_then(|ready| self.read(&mut guarded, ready));
+        (guarded, read)
+    }
+
+    /// Waits until another thread has changed something.
+    fn wait<'a>(
+        &'a self,
+        mut guarded: MutexGuard<'a, Guarded>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, Guarded> {
+        guarded.waiting += 1;
+        let mut guarded = match deadline {
+            None => unpoisoned(self.changed.wait(guarded)),
+            Some(deadline) => {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                unpoisoned(self.changed.wait_timeout(guarded, rest)).0
+            }
+        };
+        guarded.waiting -= 1;
+        guarded
+    }
+
+    fn read(&self, guarded: &mut Guarded, ready: Ready) -> Result<()> {
+        if ready.completion {
+            guarded.state.read_completion(&self.completions)?;
+        }
+        if ready.event {
+            guarded.state.read_events(&self.channel)?;
+        }
+        Ok(())
+    }
+
+    /// Tells those that wait for a change.
+    fn tell(&self, guarded: &Guarded) {
+        if guarded.waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Has the bell ring, or not.
+    fn ring(&self, guarded: &mut Guarded, rings: bool) {
+        if mem::replace(&mut guarded.ringing, rings) != rings {
+            self.readiness.ring(rings);
+        }
+    }
+
+    /// Tells everybody, also who sleeps on the descriptors, of a change that those do not tell of.
+    fn tell_all(&self, guarded: &mut Guarded) {
+        self.tell(guarded);
+        self.ring(guarded, true);
+    }
+
+    /// A buffer for sending comes back unsent.
+    pub(super) fn give_back(&self, memory: Buffer) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        if guarded.state.parts.is_some() {
+            guarded.state.traffic.free.push(memory);
+            if guarded.missed.buffer || guarded.wanting > 0 {
+                self.tell_all(&mut guarded);
+            }
+        }
+    }
+
+    /// A buffer for receiving is to receive again.
+    pub(super) fn receive(&self, memory: Buffer) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        let State { parts, traffic, .. } = &mut guarded.state;
+        if let (Some(parts), None) = (parts, traffic.end) {
+            // Refused only where the connection is about to end.
+            let _ = parts.queues.receive(memory);
+        }
+    }
+
+    /// Nobody waits any more for the buffer of a message that was not sent in time.
+    pub(super) fn give_up(&self, index: usize) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        let traffic = &mut guarded.state.traffic;
+        let done = traffic.sends[index].give_up();
+        traffic.free.extend(done);
+    }
+
+    /// The protection domain, until this side ends the connection.
+    pub(super) fn pd(&self) -> Result<ProtectionDomain> {
+        const OPERATION: &str = "export memory over";
+        let guarded = self.lock(OPERATION)?;
+        match &guarded.state.parts {
+            Some(parts) => Ok(parts.queues.qp().pd().clone()),
+            None => Err(Error::new(OPERATION, self.name.clone(), ErrorKind::Disconnected)),
+        }
+    }
+
+    /// Tells the peer of the end, unless it is known.
+    pub(super) fn disconnect(&self) -> Result<()> {
+        let mut guarded = self.lock(Operation::Close.name())?;
+        guarded.state.disconnect()?;
+        self.tell_all(&mut guarded);
+        Ok(())
+    }
+
+    /// Ends the connection here and at once, for everybody.
+    pub(super) fn abort(&self) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        guarded.state.abort();
+        self.tell_all(&mut guarded);
+    }
+}

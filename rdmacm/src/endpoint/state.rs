@@ -1,0 +1,110 @@
+//! What a connection is at a time, and how completions and events change it.
+
+use super::parts::Parts;
+use super::traffic::{End, Traffic};
+use crate::cm::{Event, EventChannel, EventType};
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::CompletionChannel;
+
+/// The state of a connection.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Absent once the connection was ended here.
+    pub(super) parts: Option<Parts>,
+    pub(super) traffic: Traffic,
+    /// The kernel has said that both sides know of the end.
+    pub(super) disconnected: bool,
+    /// The completion queue is armed, or its event was not read yet.
+    armed: bool,
+}
+
+impl State {
+    /// That of new parts, whose completion queue is armed.
+    pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
+        Self { parts: Some(parts), traffic, disconnected: false, armed: true }
+    }
+
+    /// Takes what has completed; whether there was something.
+    pub(super) fn poll(&mut self) -> Result<bool> {
+        let Some(parts) = &mut self.parts else { return Ok(false) };
+        let traffic = &mut self.traffic;
+        let polled = parts.queues.poll(|buffer, completion| traffic.complete(buffer, completion));
+        polled.map(|count| count > 0)
+    }
+
+    /// Sees to it that the next completion makes the completion channel readable. Whether it was
+    /// not seen to before: what completed meanwhile is to be polled then.
+    pub(super) fn arm(&mut self) -> Result<bool> {
+        let Some(parts) = self.parts.as_ref().filter(|_| !self.armed) else { return Ok(false) };
+        parts.cq.request_notify(false)?;
+        self.armed = true;
+        Ok(true)
+    }
+
+    /// Reads what has made the completion channel readable: one event, as there are not two of
+    /// them.
+    pub(super) fn read_completion(&mut self, completions: &CompletionChannel) -> Result<()> {
+        match completions.get_event() {
+            Ok(_) => {
+                self.armed = false;
+                Ok(())
+            }
+            Err(error) => nothing(error),
+        }
+    }
+
+    /// Reads what has made the event channel readable.
+    pub(super) fn read_events(&mut self, channel: &EventChannel) -> Result<()> {
+        loop {
+            match channel.get_event() {
+                Ok(event) => self.happened(&event)?,
+                Err(error) => return nothing(error),
+            }
+        }
+    }
+
+    fn happened(&mut self, event: &Event) -> Result<()> {
+        let end = match event.event_type() {
+            EventType::Disconnected => End::There,
+            EventType::DeviceRemoval => End::Gone,
+            // Of neighbours and addresses that changed, which ends nothing, and of what is over.
+            _ => return Ok(()),
+        };
+        // What came before is there before the end is, and no flush is taken for a failure.
+        self.poll()?;
+        self.traffic.ended(end);
+        self.disconnected |= end == End::There;
+        // The peer hears only now that this side knows.
+        if let Some(parts) = self.parts.as_ref().filter(|_| end == End::There) {
+            // Where it cannot be said the connection is over all the same.
+            let _ = parts.id.disconnect();
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that the connection ends, unless it has ended.
+    pub(super) fn disconnect(&mut self) -> Result<()> {
+        let Some(parts) = self.parts.as_ref().filter(|_| self.traffic.end.is_none()) else {
+            return Ok(());
+        };
+        parts.id.disconnect()?;
+        self.traffic.ended(End::Here);
+        Ok(())
+    }
+
+    /// Ends the connection here and at once; the kernel's objects go.
+    pub(super) fn abort(&mut self) {
+        self.traffic.ended(End::Here);
+        self.parts = None;
+        self.traffic.free.clear();
+        self.traffic.inbox.clear();
+    }
+}
+
+/// That there is nothing to read, or not now, is no failure.
+fn nothing(error: Error) -> Result<()> {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR) => Ok(()),
+        _ => Err(error),
+    }
+}

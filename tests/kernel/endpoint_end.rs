@@ -1,0 +1,254 @@
+//! The safe tier: how connections end.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::device::Resources;
+use rdmacm::endpoint::{Connection, Connector, Listener, Settings};
+use rdmacm::verbs::{QpState, WcStatus};
+
+use crate::bed::{LONG, Side, announce, asleep, channel, listen, request, rxe, siw};
+use crate::dice::Dice;
+use crate::endpoint_connect::{objects_at, pair};
+use crate::endpoint_messages::{filled, receives};
+use crate::io::Shape;
+use crate::modify::bring;
+
+/// What is there besides open devices, which go with the last handle.
+fn parts_at(address: SocketAddr) -> Vec<Option<u64>> {
+    let objects: Resources = objects_at(address);
+    ["pd", "cq", "qp", "cm_id", "mr"].map(|kind| objects.count(kind)).to_vec()
+}
+
+/// What was sent before it is received, and the end after that.
+fn closing_delivers_everything(address: SocketAddr) {
+    let before = parts_at(address);
+    let [client, server] = pair(address, &Settings::default());
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| {
+            for number in 0..16 {
+                client.post(filled(&client, &[number; 4096])).expect("post");
+            }
+            client.close(LONG).expect("close");
+        });
+        for number in 0..16 {
+            receives(&server, &[number; 4096]);
+        }
+        assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+        assert!(server.try_recv().expect("receive").is_none(), "the end again");
+        closing.join().expect("the client lives");
+    });
+    let error = server.buffer().expect_err("the connection has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    server.close(LONG).expect("close");
+    for connection in [&client, &server] {
+        connection.close(LONG).expect("it is closed");
+        let error = connection.recv().expect_err("this side has closed");
+        assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    }
+    assert_eq!(parts_at(address), before, "the handles are there still");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_closing_delivers_everything() {
+    closing_delivers_everything(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_closing_delivers_everything() {
+    closing_delivers_everything(siw(0));
+}
+
+/// Four threads close a connection, two on each side, at the same time.
+fn everybody_closes(address: SocketAddr) {
+    let before = parts_at(address);
+    let both = pair(address, &Settings::default());
+    thread::scope(|scope| {
+        for connection in both.iter().chain(&both) {
+            scope.spawn(|| {
+                connection.close(LONG).expect("close");
+            });
+        }
+    });
+    assert_eq!(parts_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_everybody_closes() {
+    (0..5).for_each(|_| everybody_closes(rxe(0)));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_everybody_closes() {
+    (0..5).for_each(|_| everybody_closes(siw(0)));
+}
+
+/// Whoever sleeps in a call when another thread ends the connection comes back from it.
+fn sleepers_are_woken(address: SocketAddr, end: impl Fn(&Connection)) {
+    let settings = Settings { send_buffers: 1, receive_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(address, &settings);
+    // Nothing is posted, and so nothing completes at the end.
+    server.post(filled(&server, b"kept")).expect("post");
+    let kept = client.recv_timeout(LONG).expect("receive").expect("a message");
+    let buffer = client.buffer().expect("the only one");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let calls: [fn(&Connection) -> rdmacm::Error; 4] = [
+            |client| client.recv().expect_err("there is no message"),
+            |client| client.recv_timeout(LONG).expect_err("there is no message"),
+            |client| client.buffer().expect_err("there is no buffer"),
+            |client| client.buffer_timeout(LONG).expect_err("there is no buffer"),
+        ];
+        let sleepers = calls.map(|call| {
+            let (says, client) = (says.clone(), &client);
+            scope.spawn(move || {
+                announce(&says);
+                call(client)
+            })
+        });
+        (0..4).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        end(&client);
+        for sleeper in sleepers {
+            let error = sleeper.join().expect("it comes back");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+        }
+    });
+    drop((kept, buffer));
+    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the peer hears of the end");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sleepers_are_woken_by_abort() {
+    sleepers_are_woken(rxe(0), Connection::abort);
+    sleepers_are_woken(siw(0), Connection::abort);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sleepers_are_woken_by_close() {
+    // The peer answers only later.
+    let close = |client: &Connection| drop(client.close(Duration::ZERO));
+    sleepers_are_woken(rxe(0), close);
+    sleepers_are_woken(siw(0), close);
+}
+
+/// A peer that does not look after its connection does not answer; what this side has is gone all the same.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn closing_has_a_deadline() {
+    let before = parts_at(rxe(0));
+    let [client, server] = pair(rxe(0), &Settings::default());
+    let error = client.close(Duration::from_millis(50)).expect_err("nobody answers");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert_eq!(error.operation(), "close");
+    drop(server);
+    assert_eq!(parts_at(rxe(0)), before);
+    client.close(LONG).expect("it is closed");
+}
+
+/// A message that was posted before the peer went is lost, and closing says so.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn closing_says_what_was_lost() {
+    let [client, server] = pair(rxe(0), &Settings { receive_buffers: 1, ..Settings::default() });
+    // The second one finds no buffer.
+    client.post(filled(&client, b"one")).expect("post");
+    let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.post(filled(&client, b"two")).expect("post");
+    drop(server);
+    let error = client.close(LONG).expect_err("a message was lost");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    drop(kept);
+}
+
+/// The ends of many connections in the middle of whatever they do, in any order and by several threads.
+fn dropped_in_the_middle(address: SocketAddr) {
+    let before = objects_at(address);
+    let mut dice = Dice(0x1234_5678_9abc_def1);
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    for _ in 0..20 {
+        let mut things: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
+        let [client, server] = thread::scope(|scope| {
+            let client = scope.spawn(|| Connector::new().connect(server).expect("connect"));
+            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let server = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+            [client.join().expect("the client lives"), server]
+        });
+        for _ in 0..dice.roll(12) {
+            let (from, to) =
+                if dice.roll(2) == 0 { (&client, &server) } else { (&server, &client) };
+            match dice.roll(4) {
+                0 => things.push(Box::new(filled(from, b"never sent"))),
+                1 => from.post(filled(from, &[1; 4000])).expect("post"),
+                2 => {
+                    from.post(filled(from, b"received")).expect("post");
+                    let message = to.recv_timeout(LONG).expect("receive").expect("a message");
+                    things.push(Box::new(message));
+                }
+                _ => drop(from.send_timeout(filled(from, b"sent"), LONG).expect("send")),
+            }
+        }
+        let (sends, receives) = client.split();
+        things.push(Box::new(sends));
+        things.push(Box::new(receives));
+        things.push(Box::new(server));
+        dice.shuffle(&mut things);
+        let others = things.split_off(things.len() / 2);
+        thread::scope(|scope| {
+            scope.spawn(|| drop(others));
+            drop(things);
+        });
+    }
+    drop(listener);
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_dropped_in_the_middle() {
+    dropped_in_the_middle(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_dropped_in_the_middle() {
+    dropped_in_the_middle(siw(0));
+}
+
+/// A peer whose queue pair is dead, of which nobody tells: what is sent fails when the retries are used up.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_peer_does_not_answer() {
+    let channel = channel();
+    let (listener, server) = listen(&channel, rxe(0));
+    let (client, peer) = thread::scope(|scope| {
+        let settings = Settings { retry_count: 2, ..Settings::default() };
+        // About a millisecond.
+        let connector = Connector::new().ack_timeout(8).settings(settings);
+        let client = scope.spawn(move || connector.connect(server).expect("connect"));
+        let peer = Side::new(request(&channel), Shape::default());
+        peer.id.accept(&ConnParam::default()).expect("accept");
+        channel.expect_event(EventType::Established).expect("connected");
+        (client.join().expect("the client lives"), peer)
+    });
+    bring(peer.io.qp(), QpState::IB_QPS_RESET);
+    let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+    let error = client.send_timeout(filled(&client, b"hello"), LONG).expect_err("nobody answers");
+    assert_eq!(*error.kind(), failed, "{error}");
+    assert_eq!(error.errno(), libc::ETIMEDOUT);
+    for later in [client.recv().map(drop), client.buffer().map(drop), client.close(LONG)] {
+        let error = later.expect_err("the connection has ended");
+        assert_eq!(*error.kind(), failed, "{error}");
+    }
+    drop((peer, listener));
+}

@@ -1,0 +1,218 @@
+//! The safe tier in an event loop: calls that do not wait, and one descriptor for each connection.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rdmacm::endpoint::{Connection, Connector, Listener, Message, Settings};
+use rdmacm::{ErrorKind, Result};
+
+use crate::bed::{LONG, rxe, siw};
+use crate::endpoint_connect::pair;
+use crate::endpoint_messages::{filled, receives};
+
+/// What a call that does not wait has got; `None` where it would have to.
+#[track_caller]
+fn now<T>(result: Result<T>) -> Option<T> {
+    match result {
+        Ok(got) => Some(got),
+        Err(error) if *error.kind() == ErrorKind::WouldBlock => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Whether the descriptor is readable within `timeout`.
+fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool {
+    let mut fds = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, timeout).expect("poll") > 0
+}
+
+/// Waits until the descriptor is readable.
+#[track_caller]
+fn becomes_readable(connection: &Connection) {
+    let long = PollTimeout::try_from(LONG).expect("it fits");
+    assert!(is_readable(connection, long), "it is asleep for ever");
+}
+
+/// Tries until there is something, asleep in between.
+#[track_caller]
+fn eventually<T>(connection: &Connection, mut attempt: impl FnMut() -> Result<T>) -> T {
+    loop {
+        match now(attempt()) {
+            Some(got) => return got,
+            None => becomes_readable(connection),
+        }
+    }
+}
+
+fn the_descriptor_tells(address: SocketAddr) {
+    let settings = Settings { send_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(address, &settings);
+    // Also of a first message that nobody has tried to receive.
+    client.post(filled(&client, b"first")).expect("post");
+    becomes_readable(&server);
+    receives(&server, b"first");
+    assert!(now(server.try_recv()).is_none());
+    assert!(!is_readable(&server, PollTimeout::ZERO), "there is nothing");
+
+    // Of what another call has polled.
+    client.post(filled(&client, b"second")).expect("post");
+    becomes_readable(&server);
+    server.try_flush().expect("nothing was posted");
+    let buffer = server.try_buffer().expect("a buffer");
+    assert!(now(server.try_buffer()).is_none(), "that has polled the message");
+    becomes_readable(&server);
+    assert_eq!(*now(server.try_recv()).expect("a message").expect("no end"), *b"second");
+    assert!(now(server.try_recv()).is_none());
+    assert!(!is_readable(&server, PollTimeout::ZERO), "there is nothing");
+
+    // Of a buffer that another thread drops, and of one that comes back when its message was sent.
+    thread::scope(|scope| {
+        scope.spawn(|| drop(buffer));
+        let buffer = eventually(&server, || server.try_buffer());
+        server.post(buffer).expect("post");
+        drop(eventually(&server, || server.try_buffer()));
+    });
+    eventually(&server, || server.try_flush());
+
+    // Of the end.
+    assert!(now(server.try_recv()).is_none());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            client.post(filled(&client, b"last")).expect("post");
+            eventually(&client, || client.try_close());
+        });
+        assert_eq!(*eventually(&server, || server.try_recv()).expect("a message"), *b"last");
+        assert!(eventually(&server, || server.try_recv()).is_none(), "the end");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_the_descriptor_tells() {
+    the_descriptor_tells(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_descriptor_tells() {
+    the_descriptor_tells(siw(0));
+}
+
+/// A connection that answers each message with the same.
+struct Echo {
+    connection: Connection,
+    unanswered: VecDeque<Message>,
+}
+
+impl Echo {
+    /// Does what can be done now; whether the peer has closed the connection.
+    fn go_on(&mut self) -> bool {
+        loop {
+            match now(self.connection.try_recv()) {
+                Some(Some(message)) => self.unanswered.push_back(message),
+                Some(None) => return true,
+                None => break,
+            }
+        }
+        while let Some(message) = self.unanswered.front() {
+            let Some(mut buffer) = now(self.connection.try_buffer()) else { break };
+            buffer.copy_from(message).expect("it fits");
+            self.connection.post(buffer).expect("post");
+            self.unanswered.pop_front();
+        }
+        false
+    }
+}
+
+/// One thread serves many connections, as they come and go.
+fn one_thread_serves_many(address: SocketAddr) {
+    const CLIENTS: usize = 10;
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            scope.spawn(move || {
+                let connection = Connector::new().connect(server).expect("connect");
+                for round in 0..20 {
+                    let text = [u8::try_from(number).expect("it fits"), round];
+                    connection.post(filled(&connection, &text)).expect("post");
+                    receives(&connection, &text);
+                }
+                connection.close(LONG).expect("close");
+            });
+        }
+        let epoll = Epoll::new(EpollCreateFlags::empty()).expect("epoll");
+        let readable = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);
+        epoll.add(&listener, readable(0)).expect("add");
+        let mut echoes: Vec<Option<Echo>> = Vec::new();
+        let mut ended = 0;
+        while ended < CLIENTS {
+            let mut events = [EpollEvent::empty(); 8];
+            let long = EpollTimeout::try_from(LONG).expect("it fits");
+            let count = epoll.wait(&mut events, long).expect("wait");
+            assert!(count > 0, "it is asleep for ever");
+            for event in &events[..count] {
+                let Some(which) = event.data().checked_sub(1) else {
+                    while let Some(incoming) = now(listener.try_incoming()) {
+                        let accepted = incoming.accept(&Settings::default(), &[], LONG);
+                        let connection = accepted.expect("accept");
+                        echoes.push(None);
+                        let data = u64::try_from(echoes.len()).expect("it fits");
+                        epoll.add(&connection, readable(data)).expect("add");
+                        let unanswered = VecDeque::new();
+                        *echoes.last_mut().expect("one") = Some(Echo { connection, unanswered });
+                    }
+                    continue;
+                };
+                let place = &mut echoes[usize::try_from(which).expect("it fits")];
+                if place.as_mut().is_some_and(Echo::go_on) {
+                    *place = None;
+                    ended += 1;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_one_thread_serves_many() {
+    one_thread_serves_many(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_one_thread_serves_many() {
+    one_thread_serves_many(siw(0));
+}
+
+/// Patience that is over does not lose what comes later.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn deadlines_lose_nothing() {
+    let [client, server] = pair(rxe(0), &Settings { receive_buffers: 1, ..Settings::default() });
+    for _ in 0..3 {
+        let error = server.recv_timeout(Duration::ZERO).expect_err("there is nothing");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    }
+    // The first one has the only buffer, and the second one waits for it.
+    client.post(filled(&client, b"one")).expect("post");
+    let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
+    let buffer = filled(&client, b"two");
+    let sent = client.send_timeout(buffer, Duration::from_millis(20));
+    let error = sent.expect_err("there is no buffer");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    drop(kept);
+    receives(&server, b"two");
+    client.flush_timeout(LONG).expect("flush");
+    // All the buffers are there again.
+    let all = Settings::default().send_buffers;
+    let taken: Vec<_> = (0..all).map(|_| client.try_buffer().expect("a buffer")).collect();
+    assert!(now(client.try_buffer()).is_none());
+    drop(taken);
+}

@@ -1,0 +1,121 @@
+//! The safe tier against rdma-core's `rdma_server` and `rdma_client`, whose messages have 16 bytes; and
+//! its examples, against each other and against a peer that is killed.
+
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::endpoint::{Connection, Connector, Listener, Settings};
+use rdmacm_tests::{Process, promised_device, wait_until};
+
+use crate::connections::printed;
+use crate::examples::example;
+use crate::rping::{Program, listening, port};
+use crate::{SIW, V4};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Connects to `address`, where a server is known to listen.
+fn connect(address: &str) -> Connection {
+    let address: std::net::SocketAddr = address.parse().expect("an address");
+    Connector::new().timeout(LONG).connect(address).expect("connect")
+}
+
+fn send(connection: &Connection, bytes: &[u8]) {
+    let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
+    buffer.copy_from(bytes).expect("it fits");
+    connection.post(buffer).expect("post");
+}
+
+fn a_server_of_c(address: &str) {
+    let port = port();
+    let server = listening(Program::C.run("rdma_server", &["-p", &port]));
+    let connection = connect(&format!("{address}:{port}"));
+    send(&connection, &[1; 16]);
+    let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!(message.len(), 16);
+    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the server has closed");
+    connection.close(LONG).expect("close");
+    printed(server, &["rdma_server: start", "rdma_server: end 0"]);
+}
+
+fn a_client_of_c(address: &str) {
+    let port = port();
+    let bound: std::net::SocketAddr = format!("{address}:{port}").parse().expect("an address");
+    let listener = Listener::bind(bound).expect("listen");
+    let client = Program::C.run("rdma_client", &["-s", address, "-p", &port]);
+    let incoming = listener.incoming_timeout(LONG).expect("a request");
+    let connection = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+    let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!(message.len(), 16);
+    send(&connection, &message);
+    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client has closed");
+    connection.close(LONG).expect("close");
+    printed(client, &["rdma_client: start", "rdma_client: end 0"]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn servers_of_rdma_core() {
+    a_server_of_c(V4);
+    a_server_of_c(SIW);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn clients_of_rdma_core() {
+    a_client_of_c(V4);
+    a_client_of_c(SIW);
+}
+
+/// The server of each example with three clients, one after the other and two at once.
+fn echoes(server: &[&str], address: &str) {
+    let address = format!("{address}:{}", port());
+    let server = listening(example(server[0], &[&server[1..], &[address.as_str()][..]].concat()));
+    let client = |text| example("echo", &["client", &address, text]);
+    let check = |client: Process, text: &str| {
+        let client = client.finish();
+        assert!(client.status.success(), "{}", client.stderr);
+        assert_eq!(client.stdout, [text]);
+    };
+    check(client("alone"), "alone");
+    let both = ["one of two", "the other"].map(|text| (client(text), text));
+    both.into_iter().for_each(|(client, text)| check(client, text));
+    drop(server);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_examples_echo() {
+    promised_device("rxe0");
+    promised_device("siw0");
+    for address in [V4, SIW] {
+        echoes(&["echo", "server"], address);
+        echoes(&["epoll"], address);
+    }
+}
+
+/// Messages to a peer that is killed: what waits comes to an end, and closing ends.
+fn a_peer_is_killed(address: &str) {
+    let address = format!("{address}:{}", port());
+    let mut server = listening(example("echo", &["server", &address]));
+    let connection = connect(&address);
+    send(&connection, b"hello");
+    let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!(*message, *b"hello");
+    server.kill();
+    let ended = connection.recv_timeout(LONG);
+    assert!(ended.expect("its kernel tells").is_none(), "there is no other message");
+    let error = connection.buffer().expect_err("the connection has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    connection.close(LONG).expect("close");
+    wait_until("the server is gone", || !server.is_running());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn peers_are_killed() {
+    promised_device("rxe0");
+    a_peer_is_killed(V4);
+    promised_device("siw0");
+    a_peer_is_killed(SIW);
+}

@@ -91,8 +91,9 @@ fn ping(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<Vec<
         times.push(ticks());
         post(hands, operation, plan, number)?;
         if operation != Operation::Read {
-            answered(hands, operation, number)?;
+            // While the peer answers, as perftest does, and not when it has.
             settle(hands, plan, number)?;
+            answered(hands, operation, number)?;
         }
     }
     times.push(ticks());

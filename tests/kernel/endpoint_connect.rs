@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use nix::unistd::alarm;
 use rdmacm::ErrorKind;
 use rdmacm::cm::RejectReason;
 use rdmacm::device::Resources;
@@ -218,6 +219,7 @@ fn a_forked_child_does_not_listen() {
         });
         asleep(hears.recv().expect("the thread begins"));
         in_child(|| {
+            alarm::set(10);
             for error in [listener.incoming(), listener.try_incoming()] {
                 let error = error.expect_err("it is the parent's");
                 assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");

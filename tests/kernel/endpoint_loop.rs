@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -135,11 +136,16 @@ fn one_thread_serves_many(address: SocketAddr) {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
-        for number in 0..CLIENTS {
+        let accepted = [(); CLIENTS].map(|()| mpsc::channel());
+        let (says, hears): (Vec<_>, Vec<_>) = accepted.into_iter().unzip();
+        for (hears, number) in hears.into_iter().zip(0_u8..) {
             scope.spawn(move || {
-                let connection = Connector::new().connect(server).expect("connect");
+                let connector = Connector::new().private_data(&[number]);
+                let connection = connector.connect(server).expect("connect");
+                // siw lets a message lie that comes before: see `CmId::accept`.
+                hears.recv().expect("the server has accepted");
                 for round in 0..20 {
-                    let text = [u8::try_from(number).expect("it fits"), round];
+                    let text = [number, round];
                     connection.post(filled(&connection, &text)).expect("post");
                     receives(&connection, &text);
                 }
@@ -161,6 +167,8 @@ fn one_thread_serves_many(address: SocketAddr) {
                     while let Some(incoming) = now(listener.try_incoming()) {
                         let accepted = incoming.accept(&Settings::default(), &[], LONG);
                         let connection = accepted.expect("accept");
+                        let number = usize::from(connection.private_data()[0]);
+                        says[number].send(()).expect("the client waits");
                         echoes.push(None);
                         let data = u64::try_from(echoes.len()).expect("it fits");
                         epoll.add(&connection, readable(data)).expect("add");

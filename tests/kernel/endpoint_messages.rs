@@ -271,7 +271,11 @@ fn immediate_data_comes_with_its_message() {
     client.post(filled(&client, b"more")).expect("post");
     let message = server.recv_timeout(LONG).expect("receive").expect("a message");
     assert_eq!((&*message, message.imm_data()), (&b"more"[..], None));
+}
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_has_no_immediate_data() {
     let [client, server] = pair(siw(0), &Settings { send_buffers: 1, ..Settings::default() });
     let mut buffer = filled(&client, b"text");
     buffer.set_imm_data(Some(1));

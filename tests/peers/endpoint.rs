@@ -55,15 +55,25 @@ fn a_client_of_c(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn servers_of_rdma_core() {
+fn a_server_of_rdma_core() {
     a_server_of_c(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_server_of_rdma_core() {
     a_server_of_c(SIW);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn clients_of_rdma_core() {
+fn a_client_of_rdma_core() {
     a_client_of_c(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_client_of_rdma_core() {
     a_client_of_c(SIW);
 }
 
@@ -87,11 +97,16 @@ fn echoes(server: &[&str], address: &str) {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_examples_echo() {
     promised_device("rxe0");
+    echoes(&["echo", "server"], V4);
+    echoes(&["epoll"], V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_examples_echo() {
     promised_device("siw0");
-    for address in [V4, SIW] {
-        echoes(&["echo", "server"], address);
-        echoes(&["epoll"], address);
-    }
+    echoes(&["echo", "server"], SIW);
+    echoes(&["epoll"], SIW);
 }
 
 /// Messages to a peer that is killed: what waits comes to an end, and closing ends.
@@ -116,6 +131,11 @@ fn a_peer_is_killed(address: &str) {
 fn peers_are_killed() {
     promised_device("rxe0");
     a_peer_is_killed(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_peers_are_killed() {
     promised_device("siw0");
     a_peer_is_killed(SIW);
 }

@@ -136,6 +136,9 @@ impl Connector {
     /// [`CmId::connect`]), each when the event of the one before has come. After an error nothing
     /// is left, in the kernel neither.
     ///
+    /// On iWARP this side is to send the first message. siw may leave it lying with a peer that is
+    /// still accepting, until this side sends another one or closes: see [`CmId::accept`].
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Rejected`] with the peer's reason and private data; [`ErrorKind::TimedOut`] for

@@ -107,9 +107,8 @@ struct Test {
     peer: AddrInfo,
     there: Address,
     timeout: Duration,
+    /// In the order of their ids' tokens.
     nodes: Vec<Node>,
-    /// Each id's place in `nodes`, in the order of the tokens.
-    places: Vec<(Token, usize)>,
     steps: Steps,
     /// How many connections have ended each step, of those that an event ends.
     completed: [AtomicUsize; STEPS.len()],
@@ -149,16 +148,13 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
     }
     let peer = find(Some(server), Some(&options.port), &hints)?;
     let there = peer.dst_addr.ok_or_else(|| Failure::because("there is no address to resolve"))?;
-    let places = nodes.iter().zip(0..).map(|(node, place)| (node.id.token(), place));
-    let mut places: Vec<_> = places.collect();
-    places.sort_unstable();
+    nodes.sort_unstable_by_key(Node::token);
     let test = Arc::new(Test {
         clock,
         peer,
         there,
         timeout: Duration::from_millis(options.timeout),
         nodes,
-        places,
         steps: std::mem::take(&mut steps),
         completed: Default::default(),
         failure: OnceLock::new(),
@@ -281,10 +277,10 @@ impl Test {
     fn take(&self, event: &Event) -> Result<(), Failure> {
         use EventType as T;
         let token = event.token();
-        let Ok(found) = self.places.binary_search_by_key(&token, |(token, _)| *token) else {
+        let Ok(place) = self.nodes.binary_search_by_key(&token, Node::token) else {
             return Ok(());
         };
-        let node = &self.nodes[self.places[found].1];
+        let node = &self.nodes[place];
         let step = match event.event_type() {
             T::AddrResolved => RESOLVE_ADDR,
             T::RouteResolved => RESOLVE_ROUTE,
@@ -305,6 +301,10 @@ impl Test {
 }
 
 impl Node {
+    fn token(&self) -> Token {
+        self.id.token()
+    }
+
     fn may_retry(&self) -> bool {
         let less = |left: u32| left.checked_sub(1);
         self.retries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()

@@ -345,8 +345,9 @@ impl Inner {
     /// Does what the library owes to an event before the program sees it; the event type and status
     /// that the program sees, or `None` where it should not see it.
     pub(super) fn react(&self, raw: &RawEvent) -> Option<(EventType, i32)> {
-        let seen = (raw.event_type(), raw.status());
-        match raw.event_type() {
+        let event_type = raw.event_type();
+        let seen = (event_type, raw.status());
+        match event_type {
             EventType::Established => self.state().established = true,
             // On RoCE it also comes where a connection stands, and does no harm to that: the hardware
             // address of the neighbour has changed.
@@ -358,7 +359,7 @@ impl Inner {
             | EventType::TimewaitExit => {
                 let mut state = self.state();
                 state.established = false;
-                if seen.0 == EventType::DeviceRemoval {
+                if event_type == EventType::DeviceRemoval {
                     state.removed = true;
                     state.context.iter().for_each(Context::mark_gone);
                 }
@@ -367,7 +368,7 @@ impl Inner {
             }
             _ => {}
         }
-        match raw.event_type() {
+        match event_type {
             EventType::ConnectResponse => {
                 let qp = self.state().qp.clone();
                 let Some(qp) = qp else {

@@ -110,11 +110,12 @@ impl EventChannel {
     /// Finds the id that the kernel means and makes the event the program's; `None` where there is
     /// nobody to tell.
     pub(super) fn deliver(&self, raw: &RawEvent) -> Option<Event> {
-        if raw.event_type() == EventType::ConnectRequest {
-            return self.deliver_request(raw);
-        }
-        if matches!(raw.event_type(), EventType::MulticastJoin | EventType::MulticastError) {
-            return self.deliver_multicast(raw);
+        match raw.event_type() {
+            EventType::ConnectRequest => return self.deliver_request(raw),
+            EventType::MulticastJoin | EventType::MulticastError => {
+                return self.deliver_multicast(raw);
+            }
+            _ => {}
         }
         let id = match raw.uid() {
             BELL => {

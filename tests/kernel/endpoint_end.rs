@@ -101,12 +101,9 @@ fn sleepers_are_woken(address: SocketAddr, end: impl Fn(&Connection)) {
     let buffer = client.buffer().expect("the only one");
     let (says, hears) = mpsc::channel();
     thread::scope(|scope| {
-        let calls: [fn(&Connection) -> rdmacm::Error; 4] = [
-            |client| client.recv().expect_err("there is no message"),
-            |client| client.recv_timeout(LONG).expect_err("there is no message"),
-            |client| client.buffer().expect_err("there is no buffer"),
-            |client| client.buffer_timeout(LONG).expect_err("there is no buffer"),
-        ];
+        let receive = |client: &Connection| client.recv_timeout(LONG).expect_err("no message");
+        let take = |client: &Connection| client.buffer_timeout(LONG).expect_err("no buffer");
+        let calls: [fn(&Connection) -> rdmacm::Error; 4] = [receive, receive, take, take];
         let sleepers = calls.map(|call| {
             let (says, client) = (says.clone(), &client);
             scope.spawn(move || {

@@ -71,7 +71,7 @@ fn a_stream_arrives_in_order(address: SocketAddr) {
         });
         for window in 0..WINDOWS {
             for number in window * WINDOW..(window + 1) * WINDOW {
-                let mut buffer = sends.buffer().expect("a buffer");
+                let mut buffer = sends.buffer_timeout(LONG).expect("a buffer");
                 buffer.copy_from(&number.to_ne_bytes()).expect("it fits");
                 sends.post(buffer).expect("post");
             }
@@ -109,7 +109,7 @@ fn many_threads_share_a_connection() {
     let [client, server] = pair(rxe(0), &settings);
     let ways: [fn(&Connection, Buffer); 3] = [
         |client, buffer| client.post(buffer).expect("post"),
-        |client, buffer| drop(client.send(buffer).expect("send")),
+        |client, buffer| drop(client.send_timeout(buffer, LONG).expect("send")),
         |client, buffer| {
             client.post(buffer).expect("post");
             client.flush_timeout(LONG).expect("flush");
@@ -119,7 +119,7 @@ fn many_threads_share_a_connection() {
         let receivers = [(); 2].map(|()| {
             scope.spawn(|| {
                 let mut numbers = Vec::new();
-                while let Some(message) = server.recv().expect("receive") {
+                while let Some(message) = server.recv_timeout(LONG).expect("receive") {
                     numbers.push(u32::from_ne_bytes(message[..].try_into().expect("4 bytes")));
                 }
                 numbers
@@ -174,22 +174,29 @@ fn who_wants_a_buffer_waits_for_one() {
     assert_kind(client.try_buffer(), &ErrorKind::WouldBlock);
     assert_kind(client.buffer_timeout(Duration::from_millis(1)), &ErrorKind::TimedOut);
     let (says, hears) = std::sync::mpsc::channel();
-    // Of two that wait, one sleeps on the descriptors and one waits for that one; what comes back is dropped, and sent.
-    thread::scope(|scope| {
-        let waiting = [(); 2].map(|()| {
-            let (says, client) = (says.clone(), &client);
-            scope.spawn(move || {
-                announce(&says);
-                drop(client.buffer().expect("a buffer"));
-            })
+    let [dropped, mut sent] = both;
+    // Of two that wait, one sleeps on the descriptors and one waits for that one.
+    let two_wait_for = |comes_back: &mut dyn FnMut()| {
+        thread::scope(|scope| {
+            let waiting = [(); 2].map(|()| {
+                let (says, client) = (says.clone(), &client);
+                scope.spawn(move || {
+                    announce(&says);
+                    drop(client.buffer_timeout(LONG).expect("a buffer"));
+                })
+            });
+            (0..2).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+            comes_back();
+            waiting.into_iter().for_each(|thread| thread.join().expect("it has had a buffer"));
         });
-        (0..2).for_each(|_| asleep(hears.recv().expect("a thread begins")));
-        let [dropped, mut sent] = both;
-        drop(dropped);
-        sent.set_len(3).expect("it fits");
-        client.post(sent).expect("post");
-        waiting.into_iter().for_each(|thread| thread.join().expect("it has had a buffer"));
-    });
+    };
+    let mut dropped = Some(dropped);
+    two_wait_for(&mut || drop(dropped.take()));
+    let other = client.buffer_timeout(LONG).expect("it is back");
+    sent.set_len(3).expect("it fits");
+    let mut sent = Some(sent);
+    two_wait_for(&mut || client.post(sent.take().expect("once")).expect("post"));
+    drop(other);
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     drop([(); 2].map(|()| client.buffer_timeout(LONG).expect("both are back")));
 }

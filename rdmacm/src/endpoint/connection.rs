@@ -15,8 +15,8 @@ use super::{Connector, Incoming, Settings};
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::cm::EventChannel;
-use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{CompletionChannel, SendOperation};
+use crate::error::{ErrorKind, Result};
+use crate::verbs::CompletionChannel;
 
 /// A reliable connection that carries messages both ways, in the order in which they are sent.
 ///
@@ -97,7 +97,7 @@ impl Connection {
     /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
     /// connection has ended; [`ErrorKind::WrongProcess`] after a fork.
     pub fn buffer(&self) -> Result<Buffer> {
-        self.take(Patience::FOREVER)
+        self.shared.take(Patience::FOREVER)
     }
 
     /// The same, for at most `timeout`.
@@ -106,7 +106,7 @@ impl Connection {
     ///
     /// As [`buffer`](Self::buffer), and [`ErrorKind::TimedOut`].
     pub fn buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
-        self.take(Patience::within(timeout))
+        self.shared.take(Patience::within(timeout))
     }
 
     /// The same, without waiting.
@@ -115,17 +115,7 @@ impl Connection {
     ///
     /// As [`buffer`](Self::buffer), and [`ErrorKind::WouldBlock`].
     pub fn try_buffer(&self) -> Result<Buffer> {
-        self.take(Patience::None)
-    }
-
-    pub(super) fn take(&self, patience: Patience) -> Result<Buffer> {
-        let memory = self.shared.until(Operation::Take, patience, |state| {
-            match state.traffic.failure() {
-                Some(failure) => Some(Err(failure)),
-                None => state.traffic.free.pop().map(Ok),
-            }
-        })?;
-        Ok(Buffer::new(memory, &self.shared))
+        self.shared.take(Patience::None)
     }
 
     /// Sends the message in `buffer`, without waiting until that is done.
@@ -143,7 +133,7 @@ impl Connection {
     #[doc(alias = "rdma_post_send")]
     pub fn post(&self, buffer: Buffer) -> Result<()> {
         let operation = buffer.operation();
-        self.start(Operation::Send, buffer, operation, Sent::Unwanted).map(drop)
+        self.shared.start(Operation::Send, buffer, operation, Sent::Unwanted).map(drop)
     }
 
     /// Sends the message in `buffer`, waits until that is done, and gives the buffer back. On
@@ -168,62 +158,7 @@ impl Connection {
 
     fn send_with(&self, buffer: Buffer, patience: Patience) -> Result<Buffer> {
         let operation = buffer.operation();
-        self.carry_out(Operation::Send, buffer, operation, patience)
-    }
-
-    /// Posts a buffer, and waits until it is back.
-    pub(super) fn carry_out(
-        &self,
-        what: Operation,
-        buffer: Buffer,
-        operation: SendOperation<'_>,
-        patience: Patience,
-    ) -> Result<Buffer> {
-        let index = self.start(what, buffer, operation, Sent::Wanted)?;
-        let sent =
-            self.shared.until(what, patience, |state| match state.traffic.sends[index].take() {
-                Some(memory) => Some(Ok(memory)),
-                None => state.traffic.failure().map(Err),
-            });
-        if sent.is_err() {
-            self.shared.give_up(index);
-        }
-        sent.map(|memory| Buffer::new(memory, &self.shared))
-    }
-
-    /// Posts a buffer, of which `then` is to become; its index.
-    pub(super) fn start(
-        &self,
-        what: Operation,
-        buffer: Buffer,
-        operation: SendOperation<'_>,
-        then: Sent,
-    ) -> Result<usize> {
-        if !buffer.is_of(&self.shared) {
-            let reason = "the buffer is of another connection";
-            return Err(Error::invalid(what.name(), self.shared.name.clone(), reason));
-        }
-        let length = buffer.len();
-        let mut guarded = self.shared.lock(what.name())?;
-        // Dropped while this is locked, the buffer itself would wait for ever.
-        let memory = buffer.into_memory();
-        let index = memory.index();
-        let State { parts, traffic, .. } = &mut guarded.state;
-        let failure = traffic.failure();
-        let (Some(parts), None) = (parts.as_mut(), &failure) else {
-            return Err(self.shared.error(what, failure.unwrap_or(ErrorKind::Disconnected)));
-        };
-        // First: another thread may poll its completion at once.
-        traffic.sends[index] = then;
-        traffic.sending += 1;
-        parts.queues.send(memory, length, operation).map(|()| index).map_err(|refused| {
-            if let Some(memory) = refused.buffer {
-                traffic.sending -= 1;
-                traffic.sends[index] = Sent::Unwanted;
-                traffic.free.push(memory);
-            }
-            refused.error
-        })
+        self.shared.carry_out(Operation::Send, buffer, operation, patience)
     }
 
     /// Waits until what was posted has been sent.
@@ -233,7 +168,7 @@ impl Connection {
     /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
     /// connection ended before; [`ErrorKind::WrongProcess`] after a fork.
     pub fn flush(&self) -> Result<()> {
-        self.flush_with(Operation::Flush, Patience::FOREVER)
+        self.shared.flush_with(Operation::Flush, Patience::FOREVER)
     }
 
     /// The same, for at most `timeout`.
@@ -242,7 +177,7 @@ impl Connection {
     ///
     /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
     pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
-        self.flush_with(Operation::Flush, Patience::within(timeout))
+        self.shared.flush_with(Operation::Flush, Patience::within(timeout))
     }
 
     /// Whether what was posted has been sent.
@@ -251,17 +186,7 @@ impl Connection {
     ///
     /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
     pub fn try_flush(&self) -> Result<()> {
-        self.flush_with(Operation::Flush, Patience::None)
-    }
-
-    fn flush_with(&self, operation: Operation, patience: Patience) -> Result<()> {
-        self.shared.until(operation, patience, |state| {
-            let traffic = &state.traffic;
-            match traffic.sending == 0 && !traffic.lost {
-                true => Some(Ok(())),
-                false => traffic.failure().map(Err),
-            }
-        })
+        self.shared.flush_with(Operation::Flush, Patience::None)
     }
 
     /// The next message; waits for one. `None` where the peer has ended the connection, after the
@@ -347,7 +272,7 @@ impl Connection {
     }
 
     fn close_with(&self, patience: Patience) -> Result<()> {
-        let flushed = self.flush_with(Operation::Close, patience);
+        let flushed = self.shared.flush_with(Operation::Close, patience);
         let closed = flushed.and_then(|()| {
             self.shared.disconnect()?;
             self.shared.until(Operation::Close, patience, |state| {

@@ -60,6 +60,7 @@ mod listener;
 mod parts;
 mod readiness;
 mod remote;
+mod sending;
 mod settings;
 mod shared;
 mod state;

@@ -238,7 +238,7 @@ impl Connection {
     ) -> Result<Buffer> {
         let (remote_addr, rkey) = to.part(Operation::Write, Rights::WRITE, offset, buffer.len())?;
         let operation = SendOperation::Write { remote_addr, rkey };
-        self.carry_out(Operation::Write, buffer, operation, patience)
+        self.shared.carry_out(Operation::Write, buffer, operation, patience)
     }
 
     /// Writes what is in `buffer` to the peer's memory, without waiting until that is done: as
@@ -250,7 +250,7 @@ impl Connection {
     pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
         let (remote_addr, rkey) = to.part(Operation::Write, Rights::WRITE, offset, buffer.len())?;
         let operation = SendOperation::Write { remote_addr, rkey };
-        self.start(Operation::Write, buffer, operation, Sent::Unwanted).map(drop)
+        self.shared.start(Operation::Write, buffer, operation, Sent::Unwanted).map(drop)
     }
 
     /// Fills `buffer`, as long as it is, from the peer's memory, and waits until that is done.
@@ -291,7 +291,7 @@ impl Connection {
         let length = buffer.len();
         let (remote_addr, rkey) = from.part(Operation::Read, Rights::READ, offset, length)?;
         let operation = SendOperation::Read { remote_addr, rkey };
-        let mut buffer = self.carry_out(Operation::Read, buffer, operation, patience)?;
+        let mut buffer = self.shared.carry_out(Operation::Read, buffer, operation, patience)?;
         buffer.set_len(length)?;
         Ok(buffer)
     }
@@ -364,9 +364,9 @@ impl Connection {
             }
             Change::FetchAdd { add } => SendOperation::FetchAdd { remote_addr, rkey, add },
         };
-        let mut buffer = self.take(patience)?;
+        let mut buffer = self.shared.take(patience)?;
         buffer.set_len(WORD)?;
-        let buffer = self.carry_out(Operation::Change, buffer, operation, patience)?;
+        let buffer = self.shared.carry_out(Operation::Change, buffer, operation, patience)?;
         Ok(u64::from_ne_bytes(*buffer.first_chunk().expect("it was long enough before")))
     }
 }

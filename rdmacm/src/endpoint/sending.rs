@@ -1,0 +1,87 @@
+//! Buffers for sending: taken, posted, and waited for.
+
+use std::sync::Arc;
+
+use super::buffer::Buffer;
+use super::shared::{Operation, Patience, Shared};
+use super::state::State;
+use super::traffic::Sent;
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::SendOperation;
+
+impl Shared {
+    /// A buffer for sending that nobody has.
+    pub(super) fn take(self: &Arc<Self>, patience: Patience) -> Result<Buffer> {
+        let memory =
+            self.until(Operation::Take, patience, |state| match state.traffic.failure() {
+                Some(failure) => Some(Err(failure)),
+                None => state.traffic.free.pop().map(Ok),
+            })?;
+        Ok(Buffer::new(memory, self))
+    }
+
+    /// Posts a buffer, and waits until it is back.
+    pub(super) fn carry_out(
+        self: &Arc<Self>,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+        patience: Patience,
+    ) -> Result<Buffer> {
+        let index = self.start(what, buffer, operation, Sent::Wanted)?;
+        let sent = self.until(what, patience, |state| match state.traffic.sends[index].take() {
+            Some(memory) => Some(Ok(memory)),
+            None => state.traffic.failure().map(Err),
+        });
+        if sent.is_err() {
+            self.give_up(index);
+        }
+        sent.map(|memory| Buffer::new(memory, self))
+    }
+
+    /// Posts a buffer, of which `then` is to become; its index.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+        then: Sent,
+    ) -> Result<usize> {
+        if !buffer.is_of(self) {
+            let reason = "the buffer is of another connection";
+            return Err(Error::invalid(what.name(), self.name.clone(), reason));
+        }
+        let length = buffer.len();
+        let mut guarded = self.lock(what.name())?;
+        // Dropped while this is locked, the buffer itself would wait for ever.
+        let memory = buffer.into_memory();
+        let index = memory.index();
+        let State { parts, traffic, .. } = &mut guarded.state;
+        let failure = traffic.failure();
+        let (Some(parts), None) = (parts.as_mut(), &failure) else {
+            return Err(self.error(what, failure.unwrap_or(ErrorKind::Disconnected)));
+        };
+        // First: another thread may poll its completion at once.
+        traffic.sends[index] = then;
+        traffic.sending += 1;
+        parts.queues.send(memory, length, operation).map(|()| index).map_err(|refused| {
+            if let Some(memory) = refused.buffer {
+                traffic.sending -= 1;
+                traffic.sends[index] = Sent::Unwanted;
+                traffic.free.push(memory);
+            }
+            refused.error
+        })
+    }
+
+    /// Waits until what was posted has been sent.
+    pub(super) fn flush_with(&self, operation: Operation, patience: Patience) -> Result<()> {
+        self.until(operation, patience, |state| {
+            let traffic = &state.traffic;
+            match traffic.sending == 0 && !traffic.lost {
+                true => Some(Ok(())),
+                false => traffic.failure().map(Err),
+            }
+        })
+    }
+}

@@ -31,8 +31,9 @@
 //!
 //! # Memory of the peer
 //!
-//! [`Connection::export`] gives the peer memory; its descriptor goes there in a message, and makes
-//! the [`Remote`] that the peer reads, writes and changes numbers in, without this side's help.
+//! [`Connection::export`] lets the peer reach [`Memory`]; the descriptor of that goes there in a
+//! message, and makes the [`Remote`] that the peer reads, writes and changes numbers in, without
+//! this side's help.
 //! Bounds and rights are checked where the call is made, as far as they are known there, and by
 //! this side's device in any case.
 //!
@@ -73,3 +74,5 @@ pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::{Incoming, Listener};
 pub use remote::{Export, Remote, Rights};
 pub use settings::Settings;
+
+pub use crate::verbs::Memory;

@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::shared::{Operation, Patience};
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{AccessFlags, MemoryRegion, SendOperation};
+use crate::verbs::{AccessFlags, Memory, MemoryRegion, SendOperation};
 
 /// Bytes of a number that is changed at once.
 const WORD: usize = 8;
@@ -30,10 +30,10 @@ bitflags! {
     }
 }
 
-/// Memory of this side that the peer of a connection reaches.
+/// That the peer of a connection reaches [memory](Memory) of this side.
 ///
-/// Of [`Connection::export`]. The peer may write to it at any time: here it is accessed by copying,
-/// and nobody has a reference into it. Dropping it [revokes](Self::revoke) it.
+/// Of [`Connection::export`]. The memory stays where it is, and the program goes on reading and
+/// writing it; so may the peer, at any time. Dropping this [revokes](Self::revoke) it.
 #[derive(Debug)]
 pub struct Export {
     region: MemoryRegion,
@@ -41,61 +41,39 @@ pub struct Export {
 }
 
 impl Export {
-    /// Its length in bytes.
-    pub fn len(&self) -> usize {
-        self.region.len()
-    }
-
-    /// Whether there is nothing in it, which cannot be.
-    pub fn is_empty(&self) -> bool {
-        self.region.is_empty()
+    /// What the peer may do, and where: what it makes of the [descriptor](Self::descriptor).
+    pub fn remote(&self) -> Remote {
+        let length = u64::try_from(self.region.len()).expect("a length has at most 64 bits");
+        Remote { addr: self.region.addr(), rkey: self.region.rkey(), length, rights: self.rights }
     }
 
     /// What the peer needs to know, as bytes to send to it: it makes a [`Remote`] of them. Who has
     /// them, and a connection to this side's end of the same connection, has the rights.
     pub fn descriptor(&self) -> [u8; Remote::BYTES] {
-        let length = u64::try_from(self.region.len()).expect("a length has at most 64 bits");
+        let Remote { addr, rkey, length, rights } = self.remote();
         let mut bytes = [0; Remote::BYTES];
-        (bytes[0], bytes[1]) = (VERSION, self.rights.bits());
-        bytes[4..8].copy_from_slice(&self.region.rkey().to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.region.addr().to_be_bytes());
+        (bytes[0], bytes[1]) = (VERSION, rights.bits());
+        bytes[4..8].copy_from_slice(&rkey.to_be_bytes());
+        bytes[8..16].copy_from_slice(&addr.to_be_bytes());
         bytes[16..24].copy_from_slice(&length.to_be_bytes());
         bytes
     }
 
-    /// Copies bytes out of it, from `offset` on: [`MemoryRegion::read`]. What the peer writes
-    /// meanwhile arrives in part or not at all; aligned numbers of 8 bytes arrive whole.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] where that is not within it.
-    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.region.read(offset, into)
-    }
-
-    /// Copies bytes into it, from `offset` on: [`MemoryRegion::write`].
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] where that is not within it.
-    pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
-        self.region.write(offset, from)
-    }
-
-    /// Takes the memory back: what the peer does with it from then on fails, and ends the
+    /// Takes the right back: what the peer does with the memory from then on fails, and ends the
     /// connection.
     ///
     /// `IB_USER_VERBS_CMD_DEREG_MR`.
     ///
     /// # Errors
     ///
-    /// Those of [`MemoryRegion::destroy`]. The memory is not used again then.
+    /// Those of [`MemoryRegion::destroy`].
     pub fn revoke(self) -> Result<()> {
         Ok(self.region.destroy()?)
     }
 }
 
-/// Memory of the peer, as it has [described](Export::descriptor) it.
+/// Memory of the peer: of the bytes with which it has [described](Export::descriptor) it, or
+/// [`new`](Self::new) where a program says it in other ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Remote {
     addr: u64,
@@ -129,10 +107,32 @@ impl Remote {
         let (addr, rest) = rest.split_first_chunk().expect("16 bytes are left");
         let length = rest.first_chunk().expect("8 bytes are left");
         let (addr, length) = (u64::from_be_bytes(*addr), u64::from_be_bytes(*length));
+        Self::new(addr, u32::from_be_bytes(*rkey), length, rights)
+    }
+
+    /// `length` bytes from `addr` on that the peer names by `rkey`, as one says that does not use
+    /// this library. What it allows is for its device to know: with [`Rights::all`] nothing is
+    /// refused here for want of a right.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where there are no bytes, or the addresses wrap around.
+    pub fn new(addr: u64, rkey: u32, length: u64, rights: Rights) -> Result<Self> {
         if length == 0 || addr.checked_add(length).is_none() {
-            return Err(invalid("there is no such memory"));
+            let subject = format!("{length} bytes at {addr:#x} of the peer's memory");
+            return Err(Error::invalid("name", subject, "there is no such memory"));
         }
-        Ok(Self { addr, rkey: u32::from_be_bytes(*rkey), length, rights })
+        Ok(Self { addr, rkey, length, rights })
+    }
+
+    /// The address of its first byte, as the peer's device knows it.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// The key that the peer's device knows it by.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
     }
 
     /// Its length in bytes.
@@ -176,18 +176,19 @@ impl Remote {
 }
 
 impl Connection {
-    /// Gives the peer memory of `length` bytes, zeroed. It lasts as long as the [`Export`], and is
-    /// of no use to anybody when the connection has ended.
+    /// Lets the peer reach `memory`, as far as `rights` go. That lasts as long as the [`Export`],
+    /// and is of no use to anybody when the connection has ended. The same memory may be exported to
+    /// many peers.
     ///
     /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Disconnected`] where this side has ended the connection; those of
-    /// [`MemoryRegion::alloc`].
+    /// [`MemoryRegion::share`].
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
-    pub fn export(&self, length: usize, rights: Rights) -> Result<Export> {
+    pub fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
         let pd = self.shared.pd()?;
         let mut access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         for (right, flag) in [
@@ -197,7 +198,7 @@ impl Connection {
         ] {
             access.set(flag, rights.contains(right));
         }
-        Ok(Export { region: MemoryRegion::alloc(&pd, length, access)?, rights })
+        Ok(Export { region: MemoryRegion::share(&pd, memory, access)?, rights })
     }
 
     /// Writes what is in `buffer` to the peer's memory, waits until that is done, and gives the
@@ -412,6 +413,17 @@ mod tests {
         let error = remote.part(Operation::Change, Rights::ATOMIC, 0, 8).expect_err("not given");
         assert_eq!(error.errno(), libc::EACCES);
         assert!(error.to_string().contains("READ | WRITE"), "{error}");
+    }
+
+    #[test]
+    fn memory_that_is_named_otherwise_is_named_in_full() {
+        let remote = Remote::new(0x1000, 7, 16, Rights::all()).expect("it may be there");
+        assert_eq!((remote.addr(), remote.rkey(), remote.len()), (0x1000, 7, 16));
+        assert_eq!(remote.part(Operation::Change, Rights::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
+        for (addr, length) in [(0, 0), (u64::MAX, 1), (1, u64::MAX)] {
+            let error = Remote::new(addr, 7, length, Rights::READ).expect_err("no such memory");
+            assert_eq!(error.errno(), libc::EINVAL);
+        }
     }
 
     #[test]

@@ -105,11 +105,6 @@ impl Mapping {
     pub(crate) fn len(&self) -> usize {
         self.length.get()
     }
-
-    /// Gives up the mapping without unmapping it: for memory that a device may still write to.
-    pub(crate) fn leak(self) {
-        mem::forget(self);
-    }
 }
 
 impl Range {

@@ -3,21 +3,20 @@
 //! # Safety
 //!
 //! A device, and through it a peer, writes to registered memory behind the compiler's back and at
-//! any time. So memory that a region owns is only ever looked at as atomics, which may change under
-//! a reference to them, and copied from and to them. Memory of the program's is not accessed here at
-//! all. Owned memory is unmapped only after the kernel has taken the registration back.
-#![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
+//! any time. So memory of the library's is a [`Memory`], which is accessed by copying, and is unmapped
+//! only after the kernel has taken every registration back; memory of the program's is not accessed
+//! here at all, and whoever registers it answers for it.
+#![expect(unsafe_code, reason = "registers memory that a device may write to")]
 
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
-use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_rereg_mr};
 
 use super::AccessFlags;
+use super::copied_memory::Memory;
 use super::pd::ProtectionDomain;
 use super::post::Sge;
 use super::registration::Registration;
@@ -31,10 +30,11 @@ use crate::sys::remedy;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
 ///
-/// A region made with [`alloc`](Self::alloc) owns its memory; one made with
-/// [`register`](Self::register) lies over memory of the program's. Dropping it deregisters, with
-/// `IB_USER_VERBS_CMD_DEREG_MR`; where the kernel refuses that, memory that the region owns is leaked
-/// rather than given to somebody else while a device may write to it.
+/// A region made with [`alloc`](Self::alloc) owns its memory, one made with [`share`](Self::share) has
+/// it together with others, and one made with [`register`](Self::register) lies over memory of the
+/// program's. Dropping it deregisters, with `IB_USER_VERBS_CMD_DEREG_MR`; where the kernel refuses that,
+/// memory that is not the program's is leaked rather than given to somebody else while a device may
+/// write to it.
 ///
 /// A peer reaches it by its key, as far as the rights go that it is registered with. siw (of Linux 6.1 and
 /// 6.12 at least) does not look for the right to read: who has the key, or guesses it, reads every region of
@@ -62,13 +62,13 @@ pub struct MemoryRegion {
     length: usize,
     /// What requests address the first byte by.
     iova: u64,
-    /// The memory is the registration's, and lives as long as the region at least.
-    owned: bool,
+    /// The memory, where the region has it to itself.
+    memory: Option<Memory>,
 }
 
-// SAFETY: the region's memory belongs to no thread; access to it is by atomics.
+// SAFETY: the memory belongs to no thread, and the address is only passed on.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: what threads share of the memory is atomics.
+// SAFETY: as above; threads that share the region read and write its memory as `Memory` lets them.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -111,12 +111,36 @@ impl MemoryRegion {
         iova: Option<u64>,
         access: AccessFlags,
     ) -> Result<Self> {
-        let memory = Mapping::private(length)
-            .map_err(|errno| Error::os("map", format!("{length} bytes of memory"), errno))?;
-        let start = memory.start();
-        // SAFETY: the memory is mapped readable and writable, and stays so until the region is
-        // dropped; nobody has a reference to it, now or later.
-        unsafe { Self::over(pd, start, length, iova, access, Some(memory)) }
+        let memory = Memory::new(length)?;
+        let mut region = Self::over_memory(pd, &memory, iova, access)?;
+        region.memory = Some(memory);
+        Ok(region)
+    }
+
+    /// Registers `memory`, of which there may be other registrations: in other protection domains, for
+    /// other devices, with other rights.
+    ///
+    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while. The region keeps the memory
+    /// there; it is accessed by [`Memory`], and not by the region.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`alloc`](Self::alloc).
+    pub fn share(pd: &ProtectionDomain, memory: &Memory, access: AccessFlags) -> Result<Self> {
+        Self::over_memory(pd, memory, None, access)
+    }
+
+    fn over_memory(
+        pd: &ProtectionDomain,
+        memory: &Memory,
+        iova: Option<u64>,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        let mapping = memory.mapping();
+        // SAFETY: the memory is mapped readable and writable, and stays so until the region, which
+        // holds the mapping, is deregistered; nobody has a reference to it that is not to atomics,
+        // now or later.
+        unsafe { Self::over(pd, mapping.start(), mapping.len(), iova, access, Some(mapping)) }
     }
 
     /// Registers memory of the program's.
@@ -176,14 +200,14 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// That of [`register`](Self::register); `memory` has the range, where the region is to own it.
+    /// That of [`register`](Self::register); `mapping` has the range, where the region is to hold it.
     unsafe fn over(
         pd: &ProtectionDomain,
         start: NonNull<u8>,
         length: usize,
         iova: Option<u64>,
         access: AccessFlags,
-        memory: Option<Mapping>,
+        mapping: Option<&Arc<Mapping>>,
     ) -> Result<Self> {
         const OPERATION: &str = "register";
         let [first, bytes] = range(OPERATION, start, length)?;
@@ -202,16 +226,16 @@ impl MemoryRegion {
         // SAFETY: the request's range is that of the arguments, for which the caller answers.
         let registered = unsafe { pd.context().provider().register_memory(pd.context(), request) };
         let registered = registered.map_err(advised)?;
-        let owned = memory.is_some();
+        let registration = Registration::new(pd, registered.mr_handle, mapping.map(Arc::clone));
         Ok(Self {
-            registration: Arc::new(Registration::new(pd, registered.mr_handle, memory)),
+            registration: Arc::new(registration),
             pd: pd.clone(),
             lkey: registered.lkey,
             rkey: registered.rkey,
             start,
             length,
             iova,
-            owned,
+            memory: None,
         })
     }
 
@@ -274,9 +298,10 @@ impl MemoryRegion {
             self.pd = pd.clone();
         }
         if change.memory.is_some() {
-            (self.start, self.length, self.owned) = (start, length, false);
+            (self.start, self.length) = (start, length);
             self.iova = start_address.get();
             self.registration.unmap();
+            self.memory = None;
         }
         Ok(())
     }
@@ -369,76 +394,24 @@ impl MemoryRegion {
         Ok(Sge { addr: (self.addr() + offset).into(), length, lkey: self.lkey })
     }
 
-    /// Copies bytes out of a region that owns its memory, from `offset` on.
-    ///
-    /// What a device writes meanwhile arrives in part or not at all: relaxed atomic loads of words
-    /// and bytes. What it wrote before a completion that was polled is there.
+    /// Copies bytes out of a region that owns its memory, from `offset` on: [`Memory::read`].
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
-    /// or the memory is the program's own.
+    /// or the memory is not the region's own.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let (head, words, tail) = self.owned("read", offset, into.len())?;
-        let (first, rest) = into.split_at_mut(head.len());
-        let (middle, last) = rest.split_at_mut(size_of_val(words));
-        let load = |(byte, into): (&AtomicU8, &mut u8)| *into = byte.load(Ordering::Relaxed);
-        head.iter().zip(first).for_each(load);
-        for (word, into) in words.iter().zip(middle.chunks_exact_mut(WORD)) {
-            into.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        tail.iter().zip(last).for_each(load);
-        Ok(())
+        self.memory.as_ref().ok_or_else(|| not_its_own("read"))?.read(offset, into)
     }
 
-    /// Copies bytes into a region that owns its memory, from `offset` on.
-    ///
-    /// Relaxed atomic stores of words and bytes. What is posted after it sees them.
+    /// Copies bytes into a region that owns its memory, from `offset` on: [`Memory::write`].
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
-    /// or the memory is the program's own.
+    /// or the memory is not the region's own.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
-        let (head, words, tail) = self.owned("write", offset, from.len())?;
-        let (first, rest) = from.split_at(head.len());
-        let (middle, last) = rest.split_at(size_of_val(words));
-        let store = |(byte, from): (&AtomicU8, &u8)| byte.store(*from, Ordering::Relaxed);
-        head.iter().zip(first).for_each(store);
-        for (word, from) in words.iter().zip(middle.chunks_exact(WORD)) {
-            let from = usize::from_ne_bytes(from.try_into().expect("a chunk is a word"));
-            word.store(from, Ordering::Relaxed);
-        }
-        tail.iter().zip(last).for_each(store);
-        Ok(())
-    }
-
-    /// `length` bytes at `offset` of the memory that the region owns: whole words, with the bytes
-    /// before and behind them.
-    ///
-    /// Of any two accesses by this process to the same memory that are of different sizes, either
-    /// both load or one comes after the other: what stores has the region for itself.
-    fn owned(
-        &self,
-        operation: &'static str,
-        offset: usize,
-        length: usize,
-    ) -> Result<(&[AtomicU8], &[AtomicUsize], &[AtomicU8])> {
-        self.check(operation, offset, length)?;
-        if !self.owned {
-            let reason = "the memory is the program's own, to be accessed by its own means";
-            return Err(Error::invalid(operation, "a memory region", reason));
-        }
-        // SAFETY: `offset` is within the mapping, as was checked, which the registration has until
-        // the region is dropped.
-        let start = unsafe { self.start.add(offset) };
-        // SAFETY: `length` bytes from `start` on are within the one mapping, as was checked, which
-        // is readable, writable, initialised and shorter than `isize::MAX`, and stays so while
-        // `self` is borrowed; bytes have no alignment; and as they are atomics, it does not matter
-        // who changes them meanwhile.
-        let bytes = unsafe { slice::from_raw_parts(start.cast::<AtomicU8>().as_ptr(), length) };
-        // SAFETY: a word is as many bytes, of any value, and the words are atomics too.
-        Ok(unsafe { bytes.align_to::<AtomicUsize>() })
+        self.memory.as_mut().ok_or_else(|| not_its_own("write"))?.write(offset, from)
     }
 
     fn check(&self, operation: &'static str, offset: usize, length: usize) -> Result<()> {
@@ -452,6 +425,11 @@ impl MemoryRegion {
         let subject = format!("{length} bytes at offset {offset} of a memory region");
         Error::invalid(operation, subject, format!("the region has {} bytes", self.length))
     }
+}
+
+fn not_its_own(operation: &'static str) -> Error {
+    let reason = "the memory is not its own, and is to be accessed by other means";
+    Error::invalid(operation, "a memory region", reason)
 }
 
 /// The first address and the length of memory, as the kernel takes them: it looks whether there are
@@ -493,9 +471,6 @@ pub struct Reregistration<'a> {
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
-
-/// The bytes of a word.
-const WORD: usize = size_of::<AtomicUsize>();
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {

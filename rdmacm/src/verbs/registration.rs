@@ -1,6 +1,7 @@
 //! Registrations of memory, which end later than their regions where memory windows need them.
 
-use std::sync::{Mutex, MutexGuard};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::ib_uverbs_dereg_mr;
 
@@ -10,7 +11,7 @@ use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::mapping::Mapping;
 
-/// What the kernel knows of a region, and the memory under it where that is the region's own.
+/// What the kernel knows of a region, and the memory under it where that is not the program's.
 ///
 /// Held by the region, and by the windows that it was bound to: while one is, the kernel does not
 /// take it back.
@@ -24,14 +25,14 @@ struct State {
     object: Object<ib_uverbs_dereg_mr>,
     // Behind the object, which needs it.
     pd: ProtectionDomain,
-    memory: Option<Mapping>,
+    memory: Option<Arc<Mapping>>,
     /// The region was dropped.
     abandoned: bool,
 }
 
 impl Registration {
     /// Takes what a command has just registered in `pd`.
-    pub(super) fn new(pd: &ProtectionDomain, mr_handle: u32, memory: Option<Mapping>) -> Self {
+    pub(super) fn new(pd: &ProtectionDomain, mr_handle: u32, memory: Option<Arc<Mapping>>) -> Self {
         let object = Object::new(pd.context(), mr_handle);
         let state = State { object, pd: pd.clone(), memory, abandoned: false };
         Self { state: Mutex::new(state) }
@@ -51,7 +52,7 @@ impl Registration {
         self.state().memory = None;
     }
 
-    /// Deregisters it, and then unmaps its memory.
+    /// Deregisters it, and then lets go of its memory.
     pub(super) fn release(&self) -> Result<(), Refused> {
         self.state().release()
     }
@@ -89,7 +90,7 @@ impl Drop for State {
         if self.object.belongs_here() && self.release().is_err() {
             if let Some(memory) = self.memory.take() {
                 // The device may still write to it.
-                memory.leak();
+                mem::forget(memory);
             }
         }
     }

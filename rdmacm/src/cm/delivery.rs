@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ucma_abi::rdma_ucm_get_event;
@@ -145,6 +146,7 @@ impl EventChannel {
             event_type,
             status,
             token: id.token,
+            user_data: id.user_data.load(Ordering::Relaxed),
             listener: None,
             data: raw.data(id.service()),
             group: None,
@@ -170,6 +172,7 @@ impl EventChannel {
         inner.state().remote_ece = raw.ece();
         Some(Event {
             token: inner.token,
+            user_data: inner.user_data.load(Ordering::Relaxed),
             request: Some(CmId::from_inner(inner)),
             event_type: EventType::ConnectRequest,
             status: raw.status(),
@@ -194,6 +197,7 @@ impl EventChannel {
             event_type,
             status,
             token: id.token,
+            user_data: id.user_data.load(Ordering::Relaxed),
             listener: None,
             data: raw.data(id.service()),
             group: Some(Box::new(GroupEvent {
@@ -259,6 +263,30 @@ mod tests {
             says.send(())
         });
         hears.recv_timeout(Duration::from_secs(60)).expect("every event is counted");
+    }
+
+    #[test]
+    fn an_event_brings_the_programs_number_and_a_request_its_listeners() {
+        use rdma_cm_event_type as T;
+
+        let (channel, kernel) = fake_channel();
+        let id = fake_id_called(0x5eed_0003, &channel, PortSpace::Tcp);
+        let deliver = |event, handle| {
+            let mut response = rdma_ucm_event_resp::new_zeroed();
+            (response.event, response.id) = (event, handle);
+            response.uid = id.token.get().into();
+            channel.deliver(&RawEvent::new(response)).expect("an event")
+        };
+        let id = CmId::from_inner(Arc::clone(&id));
+        assert_eq!(deliver(T::RDMA_CM_EVENT_ROUTE_RESOLVED, 0).user_data(), 0);
+        id.set_user_data(u64::MAX);
+        assert_eq!(deliver(T::RDMA_CM_EVENT_ROUTE_RESOLVED, 0).user_data(), u64::MAX);
+        let mut event = deliver(T::RDMA_CM_EVENT_CONNECT_REQUEST, 5);
+        assert_eq!(event.user_data(), u64::MAX);
+        let request = event.take_request().expect("a new id");
+        id.set_user_data(1);
+        assert_eq!([request.user_data(), id.user_data()], [u64::MAX, 1]);
+        drop(kernel);
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub struct Event {
     pub(super) event_type: EventType,
     pub(super) status: i32,
     pub(super) token: Token,
+    pub(super) user_data: u64,
     pub(super) listener: Option<Token>,
     pub(super) data: EventData,
     /// Boxed: few events have it, and events are moved.
@@ -72,6 +73,12 @@ impl Event {
     /// The id that the event is about, see [`CmId::token`]. With `ConnectRequest` the new one.
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// The program's own number of that id, see [`CmId::set_user_data`], as it was when the event
+    /// was read. With `ConnectRequest` the listening id's, which the new one begins with.
+    pub fn user_data(&self) -> u64 {
+        self.user_data
     }
 
     /// With `ConnectRequest`, the id that listens.
@@ -196,6 +203,7 @@ mod tests {
             event_type,
             status,
             token: Registry::<()>::default().reserve(),
+            user_data: 0,
             listener: None,
             data: EventData::None,
             group: None,

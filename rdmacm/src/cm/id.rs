@@ -1,6 +1,6 @@
 //! Communication ids: their life, their commands, their device.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub(super) struct Inner {
     pub(super) handle: u32,
     pub(super) port_space: PortSpace,
     pub(super) qp_type: QpType,
+    /// The program's own number.
+    pub(super) user_data: AtomicU64,
     pub(super) acks: Acks,
     /// Held for reading across each command and for writing while the id is destroyed: the kernel
     /// gives a free handle to the next id at once, and a late command must not go to that.
@@ -187,6 +189,20 @@ impl CmId {
         self.inner.token
     }
 
+    /// A number that means something to the program: 0, or a request's listener's, until it is
+    /// [set](Self::set_user_data).
+    #[doc(alias = "rdma_cm_id::context")]
+    pub fn user_data(&self) -> u64 {
+        self.inner.user_data.load(Ordering::Relaxed)
+    }
+
+    /// Sets a number that every later [event](super::Event::user_data) of this id brings along: a
+    /// place in a table, which the program need not search for the event's
+    /// [token](super::Event::token) then. Sends nothing.
+    pub fn set_user_data(&self, user_data: u64) {
+        self.inner.user_data.store(user_data, Ordering::Relaxed);
+    }
+
     /// The port space that the id was made for; a request's is its listener's.
     pub fn port_space(&self) -> PortSpace {
         self.inner.port_space
@@ -286,6 +302,7 @@ impl Inner {
             handle,
             port_space,
             qp_type,
+            user_data: AtomicU64::new(0),
             acks: Acks::default(),
             home: RwLock::new(Home { channel, former: Vec::new(), sync: None }),
             gone: AtomicBool::new(false),
@@ -308,6 +325,7 @@ impl Inner {
     ) -> Arc<Self> {
         let service = (listener.port_space, listener.qp_type);
         let inner = Self::new(IDS.reserve(), handle, service, channel);
+        inner.user_data.store(listener.user_data.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut state = inner.state();
         state.acceptable = true;
         if let EventData::Connection(asked) = data {

@@ -9,7 +9,7 @@ use super::buffer::{Buffer, Message};
 use super::halves::{ReceiveHalf, SendHalf};
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
-use super::traffic::{End, Sent};
+use super::traffic::Sent;
 #[cfg(doc)]
 use super::{Connector, Incoming, Settings};
 #[cfg(doc)]
@@ -224,16 +224,7 @@ impl Connection {
     }
 
     fn recv_with(&self, patience: Patience) -> Result<Option<Message>> {
-        let arrived = self.shared.until(Operation::Receive, patience, |state| {
-            let traffic = &mut state.traffic;
-            if let Some(arrived) = traffic.inbox.pop_front() {
-                return Some(Ok(Some(arrived)));
-            }
-            match traffic.end {
-                Some(End::There) => Some(Ok(None)),
-                _ => traffic.failure().map(Err),
-            }
-        })?;
+        let arrived = self.shared.until(Operation::Receive, patience, State::message)?;
         Ok(arrived.map(|arrived| Message::new(arrived, &self.shared)))
     }
 
@@ -275,11 +266,7 @@ impl Connection {
         let flushed = self.shared.flush_with(Operation::Close, patience);
         let closed = flushed.and_then(|()| {
             self.shared.disconnect()?;
-            self.shared.until(Operation::Close, patience, |state| {
-                let is_over =
-                    state.disconnected || state.parts.is_none() || state.traffic.is_dead();
-                is_over.then_some(Ok(()))
-            })
+            self.shared.until(Operation::Close, patience, State::closed)
         });
         if !matches!(&closed, Err(error) if *error.kind() == ErrorKind::WouldBlock) {
             self.shared.abort();

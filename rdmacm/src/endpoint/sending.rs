@@ -12,11 +12,7 @@ use crate::verbs::SendOperation;
 impl Shared {
     /// A buffer for sending that nobody has.
     pub(super) fn take(self: &Arc<Self>, patience: Patience) -> Result<Buffer> {
-        let memory =
-            self.until(Operation::Take, patience, |state| match state.traffic.failure() {
-                Some(failure) => Some(Err(failure)),
-                None => state.traffic.free.pop().map(Ok),
-            })?;
+        let memory = self.until(Operation::Take, patience, State::buffer)?;
         Ok(Buffer::new(memory, self))
     }
 
@@ -29,10 +25,7 @@ impl Shared {
         patience: Patience,
     ) -> Result<Buffer> {
         let index = self.start(what, buffer, operation, Sent::Wanted)?;
-        let sent = self.until(what, patience, |state| match state.traffic.sends[index].take() {
-            Some(memory) => Some(Ok(memory)),
-            None => state.traffic.failure().map(Err),
-        });
+        let sent = self.until(what, patience, |state| state.sent(index));
         if sent.is_err() {
             self.give_up(index);
         }
@@ -64,24 +57,18 @@ impl Shared {
         // First: another thread may poll its completion at once.
         traffic.sends[index] = then;
         traffic.sending += 1;
-        parts.queues.send(memory, length, operation).map(|()| index).map_err(|refused| {
-            if let Some(memory) = refused.buffer {
-                traffic.sending -= 1;
-                traffic.sends[index] = Sent::Unwanted;
-                traffic.free.push(memory);
-            }
-            refused.error
-        })
+        let Err(refused) = parts.queues.send(memory, length, operation) else { return Ok(index) };
+        if let Some(memory) = refused.buffer {
+            traffic.sending -= 1;
+            traffic.sends[index] = Sent::Unwanted;
+            drop(guarded);
+            self.give_back(memory);
+        }
+        Err(refused.error)
     }
 
     /// Waits until what was posted has been sent.
     pub(super) fn flush_with(&self, operation: Operation, patience: Patience) -> Result<()> {
-        self.until(operation, patience, |state| {
-            let traffic = &state.traffic;
-            match traffic.sending == 0 && !traffic.lost {
-                true => Some(Ok(())),
-                false => traffic.failure().map(Err),
-            }
-        })
+        self.until(operation, patience, State::flushed)
     }
 }

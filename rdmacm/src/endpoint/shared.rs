@@ -20,6 +20,8 @@ use crate::verbs::{Buffer, CompletionChannel, ProtectionDomain};
 #[derive(Debug)]
 pub(super) struct Shared {
     process: Process,
+    /// Held by who destroys the kernel's objects.
+    ending: Mutex<()>,
     guarded: Mutex<Guarded>,
     changed: Condvar,
     channel: EventChannel,
@@ -155,6 +157,7 @@ impl Shared {
         };
         Ok(Self {
             process: Process::current(),
+            ending: Mutex::default(),
             guarded: Mutex::new(guarded),
             changed: Condvar::new(),
             channel,
@@ -325,6 +328,7 @@ impl Shared {
     /// A buffer for sending comes back unsent.
     pub(super) fn give_back(&self, memory: Buffer) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        // After the end it goes when this returns and nothing is locked.
         if guarded.state.parts.is_some() {
             guarded.state.traffic.free.push(memory);
             if guarded.missed.buffer || guarded.wanting > 0 {
@@ -346,9 +350,11 @@ impl Shared {
     /// Nobody waits any more for the buffer of a message that was not sent in time.
     pub(super) fn give_up(&self, index: usize) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
-        let traffic = &mut guarded.state.traffic;
-        let done = traffic.sends[index].give_up();
-        traffic.free.extend(done);
+        let done = guarded.state.traffic.sends[index].give_up();
+        drop(guarded);
+        if let Some(memory) = done {
+            self.give_back(memory);
+        }
     }
 
     /// The protection domain, until this side ends the connection.
@@ -369,10 +375,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends the connection here and at once, for everybody.
+    /// Ends the connection here and at once, for everybody. Destroying the kernel's objects takes
+    /// its time, which only those wait for who end the connection.
     pub(super) fn abort(&self) {
-        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
-        guarded.state.abort();
+        if self.process.check().is_err() {
+            return;
+        }
+        let _ending = unpoisoned(self.ending.lock());
+        let mut guarded = unpoisoned(self.guarded.lock());
+        let ended = guarded.state.abort();
         self.tell_all(&mut guarded);
+        drop(guarded);
+        drop(ended);
     }
 }

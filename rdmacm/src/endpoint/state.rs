@@ -1,10 +1,12 @@
 //! What a connection is at a time, and how completions and events change it.
 
+use std::mem;
+
 use super::parts::Parts;
-use super::traffic::{End, Traffic};
+use super::traffic::{Arrived, End, Traffic};
 use crate::cm::{Event, EventChannel, EventType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::CompletionChannel;
+use crate::verbs::{Buffer, CompletionChannel};
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -22,6 +24,47 @@ impl State {
     /// That of new parts, whose completion queue is armed.
     pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
         Self { parts: Some(parts), traffic, disconnected: false, armed: true }
+    }
+
+    /// A buffer for sending that nobody has, where there is one or will be none.
+    pub(super) fn buffer(&mut self) -> Option<Result<Buffer, ErrorKind>> {
+        match self.traffic.failure() {
+            Some(failure) => Some(Err(failure)),
+            None => self.traffic.free.pop().map(Ok),
+        }
+    }
+
+    /// The buffer for sending that has this index, where its message was sent or will not be.
+    pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, ErrorKind>> {
+        match self.traffic.sends[index].take() {
+            Some(memory) => Some(Ok(memory)),
+            None => self.traffic.failure().map(Err),
+        }
+    }
+
+    /// That all was sent, where it was or will not be.
+    pub(super) fn flushed(&mut self) -> Option<Result<(), ErrorKind>> {
+        match self.traffic.sending == 0 && !self.traffic.lost {
+            true => Some(Ok(())),
+            false => self.traffic.failure().map(Err),
+        }
+    }
+
+    /// The next message, or that there is none, where it is there or will not be.
+    pub(super) fn message(&mut self) -> Option<Result<Option<Arrived>, ErrorKind>> {
+        if let Some(arrived) = self.traffic.inbox.pop_front() {
+            return Some(Ok(Some(arrived)));
+        }
+        match self.traffic.end {
+            Some(End::There) => Some(Ok(None)),
+            _ => self.traffic.failure().map(Err),
+        }
+    }
+
+    /// That there is nothing more to hear of the peer, which was told of the end.
+    pub(super) fn closed(&mut self) -> Option<Result<(), ErrorKind>> {
+        let is_over = self.disconnected || self.parts.is_none() || self.traffic.is_dead();
+        is_over.then_some(Ok(()))
     }
 
     /// Takes what has completed; whether there was something.
@@ -92,12 +135,13 @@ impl State {
         Ok(())
     }
 
-    /// Ends the connection here and at once; the kernel's objects go.
-    pub(super) fn abort(&mut self) {
+    /// Ends the connection here and at once. The kernel's objects go, the queue pair before the
+    /// memory, with what is returned: without a lock that others wait for.
+    #[must_use]
+    pub(super) fn abort(&mut self) -> (Option<Parts>, [Vec<Buffer>; 2]) {
         self.traffic.ended(End::Here);
-        self.parts = None;
-        self.traffic.free.clear();
-        self.traffic.inbox.clear();
+        let received = self.traffic.inbox.drain(..).map(|arrived| arrived.buffer).collect();
+        (self.parts.take(), [mem::take(&mut self.traffic.free), received])
     }
 }
 

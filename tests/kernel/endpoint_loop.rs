@@ -18,7 +18,7 @@ use crate::endpoint_messages::{filled, receives};
 
 /// What a call that does not wait has got; `None` where it would have to.
 #[track_caller]
-fn now<T>(result: Result<T>) -> Option<T> {
+pub(crate) fn now<T>(result: Result<T>) -> Option<T> {
     match result {
         Ok(got) => Some(got),
         Err(error) if *error.kind() == ErrorKind::WouldBlock => None,

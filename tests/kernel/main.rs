@@ -16,6 +16,7 @@ mod datagram;
 mod dice;
 mod drain;
 mod endpoint_connect;
+mod endpoint_connecting;
 mod endpoint_end;
 mod endpoint_loop;
 mod endpoint_messages;

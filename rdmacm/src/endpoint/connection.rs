@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::buffer::{Buffer, Message};
 use super::halves::{ReceiveHalf, SendHalf};
+use super::readiness::Readiness;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
 use super::traffic::Sent;
@@ -57,6 +58,7 @@ impl Connection {
         state: State,
         channel: EventChannel,
         completions: CompletionChannel,
+        readiness: Arc<Readiness>,
         private_data: Vec<u8>,
     ) -> Result<Self> {
         let parts = state.parts.as_ref().expect("a new state has them");
@@ -66,7 +68,7 @@ impl Connection {
             Some(peer) => format!("the connection to {peer}"),
             None => format!("the connection of id {}", parts.id.token()),
         };
-        let shared = Arc::new(Shared::new(state, channel, completions, name)?);
+        let shared = Arc::new(Shared::new(state, channel, completions, readiness, name)?);
         Ok(Self { shared, addresses, private_data })
     }
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use super::connecting::Connecting;
 use super::connection::Connection;
-use super::establish::{deadline, earlier, expect};
-use super::parts::Parts;
+use super::deadline::within;
 use super::settings::Settings;
-use super::state::State;
 use crate::addr::Address;
-use crate::cm::{CmId, EventChannel, EventType, PortSpace};
+use crate::cm::{CmId, EventChannel, PortSpace};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -34,11 +33,11 @@ pub struct Connector {
     type_of_service: Option<u8>,
     ack_timeout: Option<u8>,
     address_timeout: Duration,
-    route_timeout: Duration,
-    connect_timeout: Duration,
+    pub(super) route_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     timeout: Option<Duration>,
-    private_data: Vec<u8>,
-    settings: Settings,
+    pub(super) private_data: Vec<u8>,
+    pub(super) settings: Settings,
 }
 
 impl Default for Connector {
@@ -149,9 +148,18 @@ impl Connector {
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, server: impl Into<Address>) -> Result<Connection> {
-        let overall = deadline(self.timeout);
-        let phase = |timeout| earlier(deadline(Some(timeout)), overall);
+        self.start(server)?.finish()
+    }
+
+    /// Begins to [connect](Self::connect), and does not wait: for event loops.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`](Self::connect) that come at once: what is invalid, and ENODEV where no
+    /// device has the [source](Self::source) address. The others come later, of the [`Connecting`].
+    pub fn start(&self, server: impl Into<Address>) -> Result<Connecting> {
         self.settings.check()?;
+        let overall = self.timeout.and_then(within);
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         if let Some(type_of_service) = self.type_of_service {
@@ -160,19 +168,8 @@ impl Connector {
         if let Some(ack_timeout) = self.ack_timeout {
             id.set_ack_timeout(ack_timeout)?;
         }
-        let until = phase(self.address_timeout);
+        let until = within(self.address_timeout);
         id.resolve_addr(self.source, server, self.address_timeout)?;
-        expect(&channel, &id, EventType::AddrResolved, until)?;
-        let until = phase(self.route_timeout);
-        id.resolve_route(self.route_timeout)?;
-        expect(&channel, &id, EventType::RouteResolved, until)?;
-        let (parts, traffic, completions) = Parts::new(id, &self.settings)?;
-        let until = phase(self.connect_timeout);
-        parts.id.connect(&self.settings.param(&self.private_data))?;
-        let established = expect(&channel, &parts.id, EventType::Established, until)?;
-        let private_data = established.private_data().to_vec();
-        drop(established);
-        let state = State::new(parts, traffic);
-        Connection::new(state, channel, completions, private_data)
+        Connecting::to_peer(id, channel, self, until, overall)
     }
 }

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::connecting::Connecting;
 use super::connection::Connection;
-use super::establish::{deadline, expect, next};
+use super::deadline::within;
 use super::parts::Parts;
 use super::settings::Settings;
-use super::state::State;
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::error::{Error, ErrorKind, Result};
@@ -82,7 +82,7 @@ impl Listener {
     ///
     /// As [`incoming`](Self::incoming), and [`ErrorKind::TimedOut`].
     pub fn incoming_timeout(&self, timeout: Duration) -> Result<Incoming> {
-        self.incoming_by(deadline(Some(timeout)))
+        self.incoming_by(within(timeout))
     }
 
     /// The next request, if one has come.
@@ -229,14 +229,28 @@ impl Incoming {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connection> {
-        let until = deadline(Some(timeout));
+        self.start(settings, private_data, timeout)?.finish()
+    }
+
+    /// Accepts, and does not wait until the connection stands: for event loops. All but that is as
+    /// with [`accept`](Self::accept).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`accept`](Self::accept) that come at once: what is invalid, what there is not, and
+    /// EINVAL where the peer has given up before. The others come later, of the [`Connecting`].
+    pub fn start(
+        self,
+        settings: &Settings,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<Connecting> {
+        let until = within(timeout);
         let channel = EventChannel::new()?;
         self.id.migrate(&channel)?;
-        let (parts, traffic, completions) = Parts::new(self.id, settings)?;
-        parts.id.accept(&settings.param(private_data))?;
-        drop(expect(&channel, &parts.id, EventType::Established, until)?);
-        let state = State::new(parts, traffic);
-        Connection::new(state, channel, completions, self.param.private_data)
+        let parts = Parts::new(self.id, settings)?;
+        parts.0.id.accept(&settings.param(private_data))?;
+        Connecting::accepted(parts, channel, self.param.private_data, until)
     }
 
     /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,
@@ -259,6 +273,18 @@ impl Incoming {
                 let subject = format!("a request by {reason:?}");
                 Err(Error::invalid("reject", subject, "that reason is the kernel's own"))
             }
+        }
+    }
+}
+
+/// The next event on `channel`, or `None` if none came until `deadline`. A signal ends no wait.
+fn next(channel: &EventChannel, deadline: Option<Instant>) -> Result<Option<Event>> {
+    let rest = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+    loop {
+        // So long a time that its end is beyond the clock has none.
+        match channel.get_event_timeout(deadline.map_or(Duration::MAX, rest)) {
+            Err(error) if error.errno() == libc::EINTR => {}
+            read => return read,
         }
     }
 }

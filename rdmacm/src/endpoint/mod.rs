@@ -1,9 +1,9 @@
 //! Connections that cannot be misused: the level that most programs are for.
 //!
 //! A [`Listener`] hands out [`Incoming`] requests, to look at before they are accepted or rejected;
-//! a [`Connector`] connects. Both end in a [`Connection`], which carries messages. All of it is
-//! written on the items of [`cm`](crate::cm) and [`verbs`](crate::verbs), without `unsafe`, here
-//! and in the programs that use it:
+//! a [`Connector`] connects. Both end in a [`Connection`], which carries messages; in an event loop
+//! by way of a [`Connecting`]. All of it is written on the items of [`cm`](crate::cm) and
+//! [`verbs`](crate::verbs), without `unsafe`, here and in the programs that use it:
 //!
 //! ```no_run
 #![doc = include_str!("../../examples/echo.rs")]
@@ -46,16 +46,18 @@
 //!
 //! # Calls that take their time
 //!
-//! Making a connection registers memory, which pins pages; ending one destroys kernel objects. On
-//! iWARP the kernel connects TCP in the middle of [`Connector::connect`], which no deadline ends,
-//! and a connection that is given up while its peer has not answered takes until the driver gives
-//! up too (siw about 10 s).
+//! Making a connection registers memory, which pins pages; ending one, or an attempt at one,
+//! destroys kernel objects. On iWARP the kernel connects TCP in the middle of
+//! [`Connector::connect`] or of a [`Connecting::try_finish`], which no deadline ends, and a
+//! connection that is given up while its peer has not answered takes until the driver gives up too
+//! (siw about 10 s).
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod connecting;
 mod connection;
 mod connector;
-mod establish;
+mod deadline;
 mod halves;
 mod listener;
 mod parts;
@@ -68,6 +70,7 @@ mod state;
 mod traffic;
 
 pub use buffer::{Buffer, Message};
+pub use connecting::Connecting;
 pub use connection::Connection;
 pub use connector::Connector;
 pub use halves::{ReceiveHalf, SendHalf};

@@ -35,15 +35,19 @@ pub(super) struct Ready {
 }
 
 impl Readiness {
-    pub(super) fn new(channel: &EventChannel, completions: &CompletionChannel) -> Result<Self> {
-        let failed = |errno| Error::os("make", "what wakes a connection", errno);
+    /// For the events on `channel`.
+    pub(super) fn new(channel: &EventChannel) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        let add = |fd: BorrowedFd<'_>, event| epoll.add(fd, event).map_err(failed);
-        add(channel.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, EVENT))?;
-        add(completions.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, COMPLETION))?;
+        epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENT)).map_err(failed)?;
         // Added here, as that may fail, and listened to later.
-        add(bell().map_err(failed)?.as_fd(), silence())?;
+        epoll.add(bell().map_err(failed)?, silence()).map_err(failed)?;
         Ok(Self { epoll })
+    }
+
+    /// For those on `completions` too.
+    pub(super) fn add(&self, completions: &CompletionChannel) -> Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, COMPLETION);
+        self.epoll.add(completions, event).map_err(failed)
     }
 
     /// Has the bell ring, which wakes who sleeps and who will, or not any more.
@@ -92,6 +96,10 @@ impl AsFd for Readiness {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
+}
+
+fn failed(errno: Errno) -> Error {
+    Error::os("make", "what wakes a connection", errno)
 }
 
 fn ringing() -> EpollEvent {

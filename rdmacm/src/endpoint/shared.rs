@@ -1,9 +1,10 @@
 //! The one core of a connection: its state, and waiting until that is as somebody wants it.
 
 use std::mem;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::deadline::{has_passed, within};
 use super::readiness::{Readiness, Ready};
 use super::state::State;
 use super::traffic::End;
@@ -26,7 +27,7 @@ pub(super) struct Shared {
     changed: Condvar,
     channel: EventChannel,
     completions: CompletionChannel,
-    pub(super) readiness: Readiness,
+    pub(super) readiness: Arc<Readiness>,
     /// How errors name the connection.
     pub(super) name: String,
 }
@@ -101,12 +102,12 @@ impl Patience {
     pub(super) const FOREVER: Self = Self::Until(None);
 
     pub(super) fn within(timeout: Duration) -> Self {
-        Self::Until(Instant::now().checked_add(timeout))
+        Self::Until(within(timeout))
     }
 
     /// Whether a deadline has passed.
     fn is_over(self) -> bool {
-        matches!(self, Self::Until(Some(deadline)) if Instant::now() >= deadline)
+        matches!(self, Self::Until(deadline) if has_passed(deadline))
     }
 }
 
@@ -142,11 +143,11 @@ impl Shared {
         state: State,
         channel: EventChannel,
         completions: CompletionChannel,
+        readiness: Arc<Readiness>,
         name: String,
     ) -> Result<Self> {
-        channel.set_nonblocking(true)?;
         completions.set_nonblocking(true)?;
-        let readiness = Readiness::new(&channel, &completions)?;
+        readiness.add(&completions)?;
         let guarded = Guarded {
             state,
             asleep: false,

@@ -1,0 +1,250 @@
+//! A connection that comes about: of the events of its id, one after the other.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::connector::Connector;
+use super::deadline::{earlier, has_passed, within};
+#[cfg(doc)]
+use super::listener::Incoming;
+use super::parts::Parts;
+use super::readiness::Readiness;
+use super::state::State;
+use super::traffic::Traffic;
+use crate::cm::{CmId, Event, EventChannel, EventType};
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::CompletionChannel;
+
+const WAIT_FOR: &str = "wait for";
+
+/// A connection that comes about, of [`Connector::start`] or [`Incoming::start`]: for event loops.
+///
+/// Goes on by [`try_finish`](Self::try_finish), which is worth trying when the descriptor
+/// ([`AsFd`]) is readable, and when the [`deadline`](Self::deadline) has passed. The descriptor is
+/// that of the [`Connection`] which comes of it: who has added it to a poll has added both.
+///
+/// Dropping it ends the attempt, and leaves nothing in the kernel. What [takes its
+/// time](super#calls-that-take-their-time) in a call does so here too.
+///
+/// ```no_run
+/// use rdmacm::ErrorKind;
+/// use rdmacm::endpoint::Connector;
+/// # fn sleep(_: impl std::os::fd::AsFd, _: Option<std::time::Instant>) {}
+///
+/// let server: std::net::SocketAddr = "10.0.0.1:7471".parse()?;
+/// let mut connecting = Connector::new().start(server)?;
+/// let connection = loop {
+///     match connecting.try_finish() {
+///         // Among other things that the loop waits for.
+///         Err(error) if *error.kind() == ErrorKind::WouldBlock => {
+///             sleep(&connecting, connecting.deadline());
+///         }
+///         finished => break finished?,
+///     }
+/// };
+/// println!("connected to {:?}", connection.peer_addr());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Connecting {
+    /// Absent when it is over.
+    attempt: Option<Attempt>,
+    readiness: Arc<Readiness>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    // First: the id goes before its channel.
+    phase: Phase,
+    channel: EventChannel,
+    /// When the phase is over.
+    until: Option<Instant>,
+    /// When all of it is.
+    overall: Option<Instant>,
+}
+
+/// What an attempt waits for.
+#[derive(Debug)]
+enum Phase {
+    Address(CmId, Box<Connector>),
+    Route(CmId, Box<Connector>),
+    Answer(Box<Answer>),
+}
+
+/// What a connection will have, when it stands.
+#[derive(Debug)]
+struct Answer {
+    parts: Parts,
+    traffic: Traffic,
+    completions: CompletionChannel,
+    /// What the peer sent along with its request, if it was the peer that asked.
+    asked: Option<Vec<u8>>,
+}
+
+/// What becomes of an attempt.
+enum Next {
+    Phase(Attempt),
+    Stands(Box<Answer>, EventChannel, Vec<u8>),
+}
+
+impl Connecting {
+    /// Waits for the address of the peer, which `id` resolves since before `until` was counted.
+    pub(super) fn to_peer(
+        id: CmId,
+        channel: EventChannel,
+        connector: &Connector,
+        until: Option<Instant>,
+        overall: Option<Instant>,
+    ) -> Result<Self> {
+        Self::new(Phase::Address(id, Box::new(connector.clone())), channel, until, overall)
+    }
+
+    /// Waits until what was accepted stands.
+    pub(super) fn accepted(
+        parts: (Parts, Traffic, CompletionChannel),
+        channel: EventChannel,
+        asked: Vec<u8>,
+        until: Option<Instant>,
+    ) -> Result<Self> {
+        let (parts, traffic, completions) = parts;
+        let answer = Answer { parts, traffic, completions, asked: Some(asked) };
+        Self::new(Phase::Answer(Box::new(answer)), channel, until, until)
+    }
+
+    fn new(
+        phase: Phase,
+        channel: EventChannel,
+        until: Option<Instant>,
+        overall: Option<Instant>,
+    ) -> Result<Self> {
+        channel.set_nonblocking(true)?;
+        let readiness = Arc::new(Readiness::new(&channel)?);
+        let until = earlier(until, overall);
+        let attempt = Attempt { phase, channel, until, overall };
+        Ok(Self { attempt: Some(attempt), readiness })
+    }
+
+    /// Goes on as far as that is possible now; the connection, when it stands.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WouldBlock`] where there is something to wait for; any other one ends the
+    /// attempt, and nothing is left: those of [`Connector::connect`] or [`Incoming::accept`], with
+    /// [`ErrorKind::TimedOut`] when the [`deadline`](Self::deadline) has passed, and
+    /// [`ErrorKind::Invalid`] when it is over already.
+    pub fn try_finish(&mut self) -> Result<Connection> {
+        let Some(mut attempt) = self.attempt.take() else {
+            return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
+        };
+        loop {
+            // What has come is looked at first, also by who comes late.
+            let Some(event) = attempt.event()? else {
+                if has_passed(attempt.until) {
+                    return Err(attempt.error(ErrorKind::TimedOut));
+                }
+                let later = attempt.error(ErrorKind::WouldBlock);
+                self.attempt = Some(attempt);
+                return Err(later);
+            };
+            match attempt.go_on(event)? {
+                Next::Phase(next) => attempt = next,
+                Next::Stands(answer, channel, private_data) => {
+                    let Answer { parts, traffic, completions, .. } = *answer;
+                    let state = State::new(parts, traffic);
+                    let readiness = Arc::clone(&self.readiness);
+                    return Connection::new(state, channel, completions, readiness, private_data);
+                }
+            }
+        }
+    }
+
+    /// Waits until the connection stands, or will not. A signal does not end that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_finish`](Self::try_finish), but never [`ErrorKind::WouldBlock`].
+    pub fn finish(mut self) -> Result<Connection> {
+        loop {
+            match self.try_finish() {
+                Err(error) if *error.kind() == ErrorKind::WouldBlock => {
+                    self.readiness.wait(self.deadline())?;
+                }
+                finished => return finished,
+            }
+        }
+    }
+
+    /// When to [try](Self::try_finish) again at the latest: the timeout of what is waited for, or
+    /// of all together, is over then. `None` where there is none, or the attempt is over.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.attempt.as_ref().and_then(|attempt| attempt.until)
+    }
+}
+
+impl AsFd for Connecting {
+    /// The descriptor that becomes readable, and will be that of the connection.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
+    }
+}
+
+impl Attempt {
+    /// What it waits for, if it has come.
+    fn event(&self) -> Result<Option<Event>> {
+        loop {
+            match self.channel.get_event() {
+                // Of a neighbour, or of an interface: no end of anything.
+                Ok(event) if event.event_type() == EventType::AddrChange => {}
+                Ok(event) => {
+                    let failure = event.failure(self.awaited().1);
+                    return failure.map_or(Ok(Some(event)), Err);
+                }
+                Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does what comes after the event that it waited for.
+    fn go_on(self, event: Event) -> Result<Next> {
+        let Self { phase, channel, overall, .. } = self;
+        let phase_within = |timeout: Duration| earlier(within(timeout), overall);
+        let (phase, until) = match phase {
+            Phase::Address(id, connector) => {
+                let until = phase_within(connector.route_timeout);
+                id.resolve_route(connector.route_timeout)?;
+                (Phase::Route(id, connector), until)
+            }
+            Phase::Route(id, connector) => {
+                let (parts, traffic, completions) = Parts::new(id, &connector.settings)?;
+                let until = phase_within(connector.connect_timeout);
+                parts.id.connect(&connector.settings.param(&connector.private_data))?;
+                let answer = Answer { parts, traffic, completions, asked: None };
+                (Phase::Answer(Box::new(answer)), until)
+            }
+            Phase::Answer(mut answer) => {
+                let asked = answer.asked.take();
+                let private_data = asked.unwrap_or_else(|| event.private_data().to_vec());
+                return Ok(Next::Stands(answer, channel, private_data));
+            }
+        };
+        Ok(Next::Phase(Self { phase, channel, until, overall }))
+    }
+
+    /// What it waits for, and of which id.
+    fn awaited(&self) -> (&CmId, EventType) {
+        match &self.phase {
+            Phase::Address(id, _) => (id, EventType::AddrResolved),
+            Phase::Route(id, _) => (id, EventType::RouteResolved),
+            Phase::Answer(answer) => (&answer.parts.id, EventType::Established),
+        }
+    }
+
+    fn error(&self, kind: ErrorKind) -> Error {
+        let (id, wanted) = self.awaited();
+        Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind)
+    }
+}

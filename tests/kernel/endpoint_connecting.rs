@@ -1,0 +1,310 @@
+//! The safe tier: connecting and accepting without waiting.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rdmacm::cm::RejectReason;
+use rdmacm::endpoint::{Connecting, Connection, Connector, Incoming, Listener, Settings};
+use rdmacm::{Error, ErrorKind};
+
+use crate::bed::{LONG, assert_invalid, rxe, siw};
+use crate::endpoint_connect::objects_at;
+use crate::endpoint_loop::now;
+use crate::endpoint_messages::{filled, receives};
+
+/// A side of a connection, in an event loop.
+enum Side {
+    Coming(Connecting),
+    Stands(Connection),
+}
+
+/// Waits until `fd` is readable, or `deadline` has passed.
+fn sleep(fd: &impl AsFd, deadline: Option<Instant>) {
+    let rest = deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(Instant::now()));
+    let rest = (rest + Duration::from_millis(1)).min(LONG);
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::try_from(rest).expect("it fits")).expect("poll");
+}
+
+/// An attempt to connect to `listener` that waits for `event`.
+fn waiting_for(connector: &Connector, listener: &Listener, event: &str) -> Connecting {
+    let server = listener.local_addr().expect("an IP address");
+    for _ in 0..100 {
+        let mut connecting = connector.start(server).expect("start");
+        if event == "ADDR_RESOLVED" {
+            return connecting;
+        }
+        loop {
+            sleep(&connecting, connecting.deadline());
+            let later = connecting.try_finish().expect_err("nobody has answered");
+            assert_eq!(*later.kind(), ErrorKind::WouldBlock, "{later}");
+            if later.subject().contains(event) {
+                return connecting;
+            }
+            if later.subject().contains("ESTABLISHED") {
+                break;
+            }
+        }
+        // What it was to wait for has come too soon.
+        give_up(connecting, listener);
+    }
+    panic!("it never waits for {event}")
+}
+
+/// Drops an attempt to connect whose request nobody has looked at.
+fn give_up(connecting: Connecting, listener: &Listener) {
+    thread::scope(|scope| {
+        // siw waits until the peer has answered.
+        scope.spawn(|| drop(connecting));
+        drop(listener.incoming_timeout(LONG).expect("a request"));
+    });
+}
+
+/// What becomes of an attempt.
+fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
+    loop {
+        match connecting.try_finish() {
+            Err(error) if *error.kind() == ErrorKind::WouldBlock => {
+                sleep(&connecting, connecting.deadline());
+            }
+            finished => return finished,
+        }
+    }
+}
+
+/// One thread has many peers connect to itself, all at the same time.
+fn many_at_once(address: SocketAddr) {
+    const CLIENTS: usize = 20;
+    let before = objects_at(address);
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let epoll = Epoll::new(EpollCreateFlags::empty()).expect("epoll");
+    let add = |fd: &dyn AsFd, data: usize| {
+        let data = u64::try_from(data).expect("it fits");
+        epoll.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, data)).expect("add");
+    };
+    let wait = || {
+        let mut events = [EpollEvent::empty(); 8];
+        let long = EpollTimeout::try_from(LONG).expect("it fits");
+        let count = epoll.wait(&mut events, long).expect("wait");
+        assert!(count > 0, "it is asleep for ever");
+        events.into_iter().take(count).map(|event| usize::try_from(event.data()).expect("it fits"))
+    };
+    const LISTENER: usize = usize::MAX >> 1;
+    add(&listener, LISTENER);
+    let mut sides = Vec::new();
+    for number in 0..CLIENTS {
+        let private_data = [u8::try_from(number).expect("few")];
+        let connector = Connector::new().private_data(&private_data).timeout(LONG);
+        let connecting = connector.start(server).expect("start");
+        add(&connecting, number);
+        sides.push(Side::Coming(connecting));
+    }
+    // The other side of each client.
+    let mut accepted = [0; CLIENTS];
+    while sides.len() < 2 * CLIENTS || sides.iter().any(|side| matches!(side, Side::Coming(_))) {
+        for which in wait() {
+            if which == LISTENER {
+                while let Some(incoming) = now(listener.try_incoming()) {
+                    let number = usize::from(incoming.private_data()[0]);
+                    let connecting = incoming.start(&Settings::default(), b"yes", LONG);
+                    let connecting = connecting.expect("start");
+                    accepted[number] = sides.len();
+                    add(&connecting, sides.len());
+                    sides.push(Side::Coming(connecting));
+                }
+            } else if let Side::Coming(connecting) = &mut sides[which] {
+                let fd = connecting.as_fd().as_raw_fd();
+                if let Some(connection) = now(connecting.try_finish()) {
+                    assert_eq!(connection.as_fd().as_raw_fd(), fd, "it is in the poll already");
+                    assert_eq!(connecting.deadline(), None);
+                    let over = connecting.try_finish().expect_err("it is over");
+                    assert_invalid(&over, &["is over"]);
+                    sides[which] = Side::Stands(connection);
+                }
+            }
+        }
+    }
+    let connections: Vec<_> = sides
+        .into_iter()
+        .map(|side| match side {
+            Side::Stands(connection) => connection,
+            Side::Coming(connecting) => panic!("{connecting:?}"),
+        })
+        .collect();
+    for (number, other) in accepted.into_iter().enumerate() {
+        let [client, server] = [&connections[number], &connections[other]];
+        assert!(client.private_data().starts_with(b"yes"));
+        assert_eq!(client.local_addr(), server.peer_addr());
+        client.post(filled(client, b"hello")).expect("post");
+        while !wait().any(|which| which == other) {}
+        receives(server, b"hello");
+    }
+    drop((connections, listener));
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_many_at_once() {
+    many_at_once(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_many_at_once() {
+    many_at_once(siw(0));
+}
+
+/// What is dropped, whatever it waits for, leaves nothing, and the peer hears of it.
+fn dropped_in_every_phase(address: SocketAddr) {
+    let before = objects_at(address);
+    let listener = Listener::bind(address).expect("listen");
+    let connector = Connector::new().timeout(LONG);
+    let objects = objects_at(address);
+    for event in ["ADDR_RESOLVED", "ROUTE_RESOLVED"] {
+        drop(waiting_for(&connector, &listener, event));
+        assert_eq!(objects_at(address), objects, "{event}");
+    }
+    give_up(waiting_for(&connector, &listener, "ESTABLISHED"), &listener);
+    assert_eq!(objects_at(address), objects);
+    // Either side goes before it has heard that the connection stands.
+    for accepter_goes in [true, false] {
+        let connecting = waiting_for(&connector, &listener, "ESTABLISHED");
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let accepting = incoming.start(&Settings::default(), &[], LONG).expect("accept");
+        let stays = if accepter_goes { [accepting, connecting] } else { [connecting, accepting] };
+        let [goes, stays] = stays;
+        drop(goes);
+        // It may have stood already.
+        if let Ok(connection) = finish(stays) {
+            assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the end");
+        }
+    }
+    drop(listener);
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_dropped_in_every_phase() {
+    dropped_in_every_phase(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_dropped_in_every_phase() {
+    dropped_in_every_phase(siw(0));
+}
+
+/// Whatever an attempt waits for, it does so until the time for that is over, or for all together.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn every_phase_has_a_deadline() {
+    let before = objects_at(rxe(0));
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+    let short = Duration::from_millis(20);
+    let times_out = |connecting: Connecting, event: &str| {
+        assert!(connecting.deadline().is_some());
+        let error = finish(connecting).expect_err("nobody answers");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(error.subject().contains(event), "{error}");
+    };
+    for connector in [Connector::new().address_timeout(short), Connector::new().timeout(short)] {
+        let connector = connector.source(rxe(0));
+        times_out(connector.start(nobody).expect("start"), "ADDR_RESOLVED");
+    }
+    // The kernel finds the route at once, but this is less.
+    let connector = Connector::new().route_timeout(Duration::from_nanos(1)).connect_timeout(short);
+    let late = (0..100).find_map(|_| {
+        let connecting = connector.start(server).expect("start");
+        let error = finish(connecting).expect_err("nobody answers");
+        let is_late = error.subject().contains("ROUTE_RESOLVED");
+        if !is_late {
+            drop(listener.incoming_timeout(LONG).expect("its request"));
+        }
+        is_late.then_some(error)
+    });
+    assert_eq!(*late.expect("it is late once").kind(), ErrorKind::TimedOut);
+    let connector = Connector::new().connect_timeout(short);
+    times_out(connector.start(server).expect("start"), "ESTABLISHED");
+    drop(listener.incoming_timeout(LONG).expect("its request"));
+    // Who accepts waits for a peer that does not go on.
+    let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
+    let incoming = listener.incoming_timeout(LONG).expect("a request");
+    times_out(incoming.start(&Settings::default(), &[], short).expect("start"), "ESTABLISHED");
+    drop((connecting, listener));
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// The deadline is that of the phase, or that of all together where that is earlier.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_deadline_is_the_earlier_one() {
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let connector = Connector::new()
+        .address_timeout(minutes(10))
+        .route_timeout(minutes(20))
+        .connect_timeout(minutes(60))
+        .timeout(minutes(40));
+    for (event, least, most) in
+        [("ADDR_RESOLVED", 9, 10), ("ROUTE_RESOLVED", 19, 20), ("ESTABLISHED", 39, 40)]
+    {
+        let connecting = waiting_for(&connector, &listener, event);
+        let deadline = connecting.deadline().expect("there is one");
+        let now = Instant::now();
+        assert!(deadline > now + minutes(least) && deadline <= now + minutes(most), "{event}");
+    }
+}
+
+/// What becomes of an attempt to connect to `address` when `answer` has had its request.
+fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> Error {
+    let listener = Listener::bind(address).expect("listen");
+    let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
+    answer(listener.incoming_timeout(LONG).expect("a request"));
+    finish(connecting).expect_err("no connection")
+}
+
+/// A peer that does not want, or is not there any more.
+fn peers_go(address: SocketAddr) {
+    let before = objects_at(address);
+    let reason = RejectReason::CONSUMER_DEFINED;
+    let error = answered(address, |incoming| incoming.reject(reason, b"no more").expect("reject"));
+    let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
+    assert!(rejection.private_data.starts_with(b"no more"), "{rejection:?}");
+    let error = answered(address, drop);
+    assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
+
+    // The listener goes, before its address and route were found, and with the request unread.
+    for event in ["ADDR_RESOLVED", "ROUTE_RESOLVED", "ESTABLISHED"] {
+        let listener = Listener::bind(address).expect("listen");
+        let connecting = waiting_for(&Connector::new(), &listener, event);
+        if event == "ESTABLISHED" {
+            sleep(&listener, None);
+        }
+        drop(listener);
+        let error = finish(connecting).expect_err("nobody listens");
+        let is_refused = error.errno() == libc::ECONNREFUSED;
+        assert!(is_refused || matches!(error.kind(), ErrorKind::Rejected(_)), "{event}: {error}");
+    }
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_peers_go() {
+    peers_go(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_peers_go() {
+    peers_go(siw(0));
+}

@@ -62,6 +62,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] where that is not within it.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let (head, words, tail) = self.part("read", offset, into.len())?;
         let (first, rest) = into.split_at_mut(head.len());
@@ -83,6 +84,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] where that is not within it.
+    #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
         let (head, words, tail) = self.part("write", offset, from.len())?;
         let (first, rest) = from.split_at(head.len());

@@ -400,6 +400,7 @@ impl MemoryRegion {
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
     /// or the memory is not the region's own.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.memory.as_ref().ok_or_else(|| not_its_own("read"))?.read(offset, into)
     }
@@ -410,6 +411,7 @@ impl MemoryRegion {
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
     /// or the memory is not the region's own.
+    #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
         self.memory.as_mut().ok_or_else(|| not_its_own("write"))?.write(offset, from)
     }
@@ -427,6 +429,7 @@ impl MemoryRegion {
     }
 }
 
+#[cold]
 fn not_its_own(operation: &'static str) -> Error {
     let reason = "the memory is not its own, and is to be accessed by other means";
     Error::invalid(operation, "a memory region", reason)

@@ -111,7 +111,7 @@ fn pong(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<(), 
 }
 
 /// Posts message `number`. A read is over when this returns.
-#[inline]
+#[inline(always)]
 fn post(
     hands: &mut Hands<'_>,
     operation: Operation,
@@ -130,7 +130,7 @@ fn post(
 }
 
 /// Polls until the peer's message `number` is there.
-#[inline]
+#[inline(always)]
 fn answered(hands: &mut Hands<'_>, operation: Operation, number: u64) -> Result<(), Failure> {
     match operation {
         Operation::Write => hands.written(mark(number)),
@@ -139,7 +139,7 @@ fn answered(hands: &mut Hands<'_>, operation: Operation, number: u64) -> Result<
 }
 
 /// Polls for the completion of message `number`, if it asked for one.
-#[inline]
+#[inline(always)]
 fn settle(hands: &mut Hands<'_>, plan: &Plan, number: u64) -> Result<(), Failure> {
     while is_signaled(plan, number) && hands.sent()? != number {}
     Ok(())

@@ -234,7 +234,7 @@ impl Side {
 
 impl Hands<'_> {
     /// Puts a request into the send queue. What it completes with, if it is `signaled`, is `wr_id`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, wr_id: u64, signaled: bool) -> Result<(), Failure> {
         let payload = match &self.inline {
             Some(bytes) => Payload::Inline(bytes),
@@ -249,13 +249,13 @@ impl Hands<'_> {
     }
 
     /// Has the device look at what was pushed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ring(&mut self) -> Result<(), Failure> {
         Ok(self.send.ring()?)
     }
 
     /// Polls until requests of the send queue have completed: the `wr_id` of the last one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sent(&mut self) -> Result<u64, Failure> {
         let count = spin(self.channel, || {
             let count = self.sent.poll(&mut self.done)?;
@@ -266,7 +266,7 @@ impl Hands<'_> {
     }
 
     /// Polls until messages were received, at most `limit`, and posts as many receives: how many.
-    #[inline]
+    #[inline(always)]
     pub(super) fn received(&mut self, limit: usize) -> Result<usize, Failure> {
         let room = limit.min(self.done.len());
         let count = spin(self.channel, || {
@@ -284,7 +284,7 @@ impl Hands<'_> {
     }
 
     /// Makes `mark` the last byte of the next message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn mark(&mut self, mark: u8) -> Result<(), Failure> {
         match &mut self.inline {
             Some(bytes) => bytes[self.last] = mark,
@@ -294,7 +294,7 @@ impl Hands<'_> {
     }
 
     /// Looks at the memory until the last byte of what the peer writes is `mark`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn written(&mut self, mark: u8) -> Result<(), Failure> {
         spin(self.channel, || {
             let mut byte = [0];
@@ -306,7 +306,7 @@ impl Hands<'_> {
 
 /// Looks until there is something. It gives the processor to nobody; now and then it asks whether
 /// there still is a connection that something can come by.
-#[inline]
+#[inline(always)]
 fn spin<T>(
     channel: &EventChannel,
     mut look: impl FnMut() -> rdmacm::Result<Option<T>>,
@@ -320,7 +320,7 @@ fn spin<T>(
 }
 
 /// Looks until there is something, or for as long as nobody need ask.
-#[inline]
+#[inline(always)]
 fn spin_patiently<T>(
     look: &mut impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<Option<T>, Failure> {

@@ -235,14 +235,12 @@ fn siw_dropped_in_the_middle() {
     dropped_in_the_middle(siw(0));
 }
 
-/// A peer whose queue pair is dead, of which nobody tells: what is sent fails when the retries are used up.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn a_peer_does_not_answer() {
+/// A connection, and its peer on the other level, whose queue pair anything can be done to.
+pub(crate) fn with_low_peer(keep_alive: Option<Duration>) -> (Connection, Side) {
     let channel = channel();
-    let (listener, server) = listen(&channel, rxe(0));
-    let (client, peer) = thread::scope(|scope| {
-        let settings = Settings { retry_count: 2, ..Settings::default() };
+    let (_listener, server) = listen(&channel, rxe(0));
+    thread::scope(|scope| {
+        let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
         // About a millisecond.
         let connector = Connector::new().ack_timeout(8).settings(settings);
         let client = scope.spawn(move || connector.connect(server).expect("connect"));
@@ -250,7 +248,14 @@ fn a_peer_does_not_answer() {
         peer.id.accept(&ConnParam::default()).expect("accept");
         channel.expect_event(EventType::Established).expect("connected");
         (client.join().expect("the client lives"), peer)
-    });
+    })
+}
+
+/// A peer whose queue pair is dead, of which nobody tells: what is sent fails when the retries are used up.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_peer_does_not_answer() {
+    let (client, peer) = with_low_peer(None);
     bring(peer.io.qp(), QpState::IB_QPS_RESET);
     let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
     let error = client.send_timeout(filled(&client, b"hello"), LONG).expect_err("nobody answers");
@@ -260,5 +265,5 @@ fn a_peer_does_not_answer() {
         let error = later.expect_err("the connection has ended");
         assert_eq!(*error.kind(), failed, "{error}");
     }
-    drop((peer, listener));
+    drop(peer);
 }

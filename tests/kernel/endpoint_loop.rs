@@ -27,7 +27,7 @@ pub(crate) fn now<T>(result: Result<T>) -> Option<T> {
 }
 
 /// Whether the descriptor is readable within `timeout`.
-fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool {
+pub(crate) fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool {
     let mut fds = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, timeout).expect("poll") > 0
 }
@@ -41,7 +41,7 @@ fn becomes_readable(connection: &Connection) {
 
 /// Tries until there is something, asleep in between.
 #[track_caller]
-fn eventually<T>(connection: &Connection, mut attempt: impl FnMut() -> Result<T>) -> T {
+pub(crate) fn eventually<T>(connection: &Connection, mut attempt: impl FnMut() -> Result<T>) -> T {
     loop {
         match now(attempt()) {
             Some(got) => return got,

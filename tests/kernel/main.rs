@@ -18,6 +18,7 @@ mod drain;
 mod endpoint_connect;
 mod endpoint_connecting;
 mod endpoint_end;
+mod endpoint_keep_alive;
 mod endpoint_loop;
 mod endpoint_messages;
 mod endpoint_remote;

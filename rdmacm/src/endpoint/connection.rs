@@ -44,8 +44,9 @@ use crate::verbs::CompletionChannel;
 /// dropping it is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
 /// message.
 ///
-/// An idle connection does not hear that its peer is gone: see
-/// [`cm`](crate::cm#what-nobody-hears-of). What is sent then fails after [`Settings::retry_count`].
+/// An idle connection does not hear that its peer is gone (see
+/// [`cm`](crate::cm#what-nobody-hears-of)), unless it is [kept alive](Settings::keep_alive). What is
+/// sent then fails after [`Settings::retry_count`].
 #[derive(Debug)]
 pub struct Connection {
     pub(super) shared: Arc<Shared>,

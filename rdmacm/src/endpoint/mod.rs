@@ -15,7 +15,8 @@
 //! completion queue with its channel, the queue pair, and one region of registered memory, cut into
 //! buffers. So a peer reaches no memory but that of its own connection, whatever key it guesses;
 //! and ending one connection touches no other. Three descriptors go with each connection: two
-//! channels, and the one that wakes.
+//! channels, and the one that wakes; a fourth with one that is [kept
+//! alive](Settings::keep_alive).
 //!
 //! # Buffers
 //!
@@ -59,6 +60,7 @@ mod connection;
 mod connector;
 mod deadline;
 mod halves;
+mod keep_alive;
 mod listener;
 mod parts;
 mod readiness;

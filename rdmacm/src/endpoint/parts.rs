@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::keep_alive::KeepAlive;
 use super::settings::Settings;
 use super::traffic::{Sent, Traffic};
 use crate::cm::CmId;
@@ -37,6 +38,10 @@ impl Parts {
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let (sends, receives) = (count(settings.send_buffers), count(settings.receive_buffers));
         let mut free = Buffer::alloc(&pd, count(settings.buffers()), settings.buffer_size)?;
+        let keep_alive = match settings.keep_alive {
+            Some(every) => Some(KeepAlive::new(every, free.pop().expect("there is one more"))?),
+            None => None,
+        };
         for buffer in free.drain(sends..) {
             queues.receive(buffer)?;
         }
@@ -49,6 +54,7 @@ impl Parts {
             sending: 0,
             lost: false,
             inbox: VecDeque::with_capacity(receives),
+            keep_alive,
             ends_with_connection: context.transport() == Transport::Iwarp,
             too_long: match context.device().driver() {
                 Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,

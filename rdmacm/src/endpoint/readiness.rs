@@ -1,4 +1,5 @@
-//! Sleeping until one of the two channels of a connection has something, or another thread rings.
+//! Sleeping until one of the two channels of a connection has something, it is time to look after
+//! the peer, or another thread rings.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::timerfd::TimerFd;
 
 use crate::cm::EventChannel;
 use crate::error::{Error, Result};
@@ -20,8 +22,9 @@ static BELL: PerProcess<OnceLock<EventFd>> = PerProcess::new();
 const EVENT: u64 = 0;
 const COMPLETION: u64 = 1;
 const RINGING: u64 = 2;
+const TIMER: u64 = 3;
 
-/// One descriptor that is readable when one of the channels is, or when the bell rings.
+/// One descriptor that is readable when one of the channels or the timer is, or the bell rings.
 #[derive(Debug)]
 pub(super) struct Readiness {
     epoll: Epoll,
@@ -32,6 +35,7 @@ pub(super) struct Readiness {
 pub(super) struct Ready {
     pub(super) event: bool,
     pub(super) completion: bool,
+    pub(super) timer: bool,
 }
 
 impl Readiness {
@@ -45,9 +49,14 @@ impl Readiness {
     }
 
     /// For those on `completions` too.
-    pub(super) fn add(&self, completions: &CompletionChannel) -> Result<()> {
+    pub(super) fn add_completions(&self, completions: &CompletionChannel) -> Result<()> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, COMPLETION);
         self.epoll.add(completions, event).map_err(failed)
+    }
+
+    /// For `timer` too.
+    pub(super) fn add_timer(&self, timer: &TimerFd) -> Result<()> {
+        self.epoll.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(failed)
     }
 
     /// Has the bell ring, which wakes who sleeps and who will, or not any more.
@@ -78,7 +87,7 @@ impl Readiness {
     }
 
     fn look(&self, timeout: EpollTimeout) -> Result<Ready> {
-        let mut events = [EpollEvent::empty(); 3];
+        let mut events = [EpollEvent::empty(); 4];
         let count = match self.epoll.wait(&mut events, timeout) {
             Err(Errno::EINTR) => 0,
             other => other.map_err(|errno| Error::os("wait for", "a connection", errno))?,
@@ -87,6 +96,7 @@ impl Readiness {
         for event in &events[..count] {
             ready.event |= event.data() == EVENT;
             ready.completion |= event.data() == COMPLETION;
+            ready.timer |= event.data() == TIMER;
         }
         Ok(ready)
     }

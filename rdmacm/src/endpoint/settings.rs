@@ -1,5 +1,7 @@
 //! What a connection is to have.
 
+use std::time::Duration;
+
 #[cfg(doc)]
 use super::{Connector, Incoming};
 use crate::cm::ConnParam;
@@ -35,13 +37,27 @@ pub struct Settings {
     /// How often the peer sends again a message for which there is no buffer here, 0 to 6; 7 is
     /// without end.
     pub rnr_retry_count: u8,
+    /// How often this side looks whether an idle peer is there still, with an RDMA write without
+    /// bytes, which the peer's program does not notice; `None` for not at all, as it is without
+    /// this: that an idle peer has died is not heard of.
+    ///
+    /// Nobody does it in the background: it is done while a thread waits in a call of the
+    /// connection, and by the calls that do not wait, when an event loop tries again because the
+    /// [descriptor](super::Connection#waiting) became readable, as it does for this too. A peer
+    /// that does not answer ends the connection as a message to it would: on InfiniBand and RoCE
+    /// with [`ErrorKind::Failed`] after [`retry_count`](Self::retry_count); on iWARP when TCP gives
+    /// up, after about 15 minutes (`net.ipv4.tcp_retries2`), as if the peer had ended it.
+    ///
+    /// Takes nothing from messages: there is one buffer more for it, of
+    /// [`buffer_size`](Self::buffer_size), and a place in the send queue.
+    pub keep_alive: Option<Duration>,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
 
 impl Default for Settings {
     /// Sixteen buffers each way, of 4 KiB; all the depth there is; 6 retries where nobody answers,
-    /// and no end of them where the peer has no buffer.
+    /// and no end of them where the peer has no buffer; nothing that keeps it alive.
     fn default() -> Self {
         Self {
             send_buffers: 16,
@@ -51,6 +67,7 @@ impl Default for Settings {
             initiator_depth: ConnParam::MAX,
             retry_count: 6,
             rnr_retry_count: 7,
+            keep_alive: None,
             non_exhaustive: NonExhaustive::default(),
         }
     }
@@ -63,17 +80,26 @@ impl Settings {
             let reason = "there must be a buffer for each direction, and a byte in it";
             return Err(Error::invalid("make", "a connection", reason));
         }
+        if self.keep_alive == Some(Duration::ZERO) {
+            let reason = "what keeps it alive takes some time in between";
+            return Err(Error::invalid("make", "a connection", reason));
+        }
         Ok(())
     }
 
-    /// Both kinds of buffers.
+    /// How many requests may be in the send queue.
+    fn sends(&self) -> u32 {
+        self.send_buffers.saturating_add(u32::from(self.keep_alive.is_some()))
+    }
+
+    /// All kinds of buffers.
     pub(super) fn buffers(&self) -> u32 {
-        self.send_buffers.saturating_add(self.receive_buffers)
+        self.sends().saturating_add(self.receive_buffers)
     }
 
     pub(super) fn caps(&self) -> QueuePairCaps {
         QueuePairCaps {
-            max_send_wr: self.send_buffers,
+            max_send_wr: self.sends(),
             max_recv_wr: self.receive_buffers,
             ..QueuePairCaps::default()
         }

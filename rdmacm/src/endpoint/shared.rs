@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::deadline::{has_passed, within};
+use super::keep_alive::KeepAlive;
 use super::readiness::{Readiness, Ready};
 use super::state::State;
 use super::traffic::End;
@@ -147,7 +148,10 @@ impl Shared {
         name: String,
     ) -> Result<Self> {
         completions.set_nonblocking(true)?;
-        readiness.add(&completions)?;
+        readiness.add_completions(&completions)?;
+        if let Some(timer) = state.traffic.keep_alive.as_ref().and_then(KeepAlive::timer) {
+            readiness.add_timer(timer)?;
+        }
         let guarded = Guarded {
             state,
             asleep: false,
@@ -256,6 +260,7 @@ impl Shared {
         }
         let ready = self.readiness.now()?;
         self.read(guarded, ready)?;
+        // The timer alone may be readable without end.
         Ok(!ready.event && !ready.completion)
     }
 
@@ -302,6 +307,9 @@ impl Shared {
         }
         if ready.event {
             guarded.state.read_events(&self.channel)?;
+        }
+        if ready.timer {
+            guarded.state.keep_alive();
         }
         Ok(())
     }

@@ -75,6 +75,13 @@ impl State {
         polled.map(|count| count > 0)
     }
 
+    /// It is time to see whether the peer is there.
+    pub(super) fn keep_alive(&mut self) {
+        if let (Some(parts), Some(keep_alive)) = (&mut self.parts, &mut self.traffic.keep_alive) {
+            keep_alive.is_due(&mut parts.queues);
+        }
+    }
+
     /// Sees to it that the next completion makes the completion channel readable. Whether it was
     /// not seen to before: what completed meanwhile is to be polled then.
     pub(super) fn arm(&mut self) -> Result<bool> {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use super::keep_alive::KeepAlive;
 use crate::error::ErrorKind;
 use crate::verbs::{Buffer, Completion, WcStatus};
 
@@ -21,6 +22,8 @@ pub(super) struct Traffic {
     pub(super) lost: bool,
     /// Messages that nobody has taken.
     pub(super) inbox: VecDeque<Arrived>,
+    /// What looks after an idle peer.
+    pub(super) keep_alive: Option<KeepAlive>,
     /// The queue pair ends with the connection, of which an event tells, and not for other reasons.
     pub(super) ends_with_connection: bool,
     /// What the driver says of a receive whose message is too long.
@@ -85,6 +88,13 @@ impl Sent {
 impl Traffic {
     pub(super) fn complete(&mut self, buffer: Buffer, completion: &Completion) {
         let is_success = completion.is_success();
+        if let Some(keep_alive) = self.keep_alive.as_mut().filter(|it| it.has_sent(&buffer)) {
+            keep_alive.give_back(buffer);
+            if !is_success {
+                self.failed(completion.status());
+            }
+            return;
+        }
         let Some(sent) = self.sends.get_mut(buffer.index()) else {
             return self.received(buffer, completion);
         };
@@ -137,6 +147,9 @@ impl Traffic {
         };
         if is_better {
             self.end = Some(end);
+            if let Some(keep_alive) = &mut self.keep_alive {
+                keep_alive.stop();
+            }
         }
     }
 
@@ -165,6 +178,7 @@ mod tests {
             sending: 0,
             lost: false,
             inbox: VecDeque::new(),
+            keep_alive: None,
             ends_with_connection,
             too_long: WcStatus::IB_WC_LOC_LEN_ERR,
         }

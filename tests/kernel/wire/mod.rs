@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::link;
+use rdmacm::endpoint::{self, Connector, Settings};
 use rdmacm::verbs::{Completion, QpState, SendFlags, SendOperation, WcStatus};
 use rdmacm_tests::wait_until;
 
@@ -175,6 +176,13 @@ fn fails(talk: &Talk) {
     assert_eq!(talk.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
 }
 
+/// A connection of the safe tier.
+fn safely(keep_alive: Option<Duration>) -> endpoint::Connection {
+    let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
+    let connector = Connector::new().settings(settings);
+    connector.connect(socket(WIRE[1], SERVER_PORT)).expect("connect")
+}
+
 /// Asks for a connection with somebody who does not answer.
 fn is_unreachable(id: CmId, channel: &EventChannel) {
     let side = Side::new(id, Shape::default());
@@ -236,6 +244,7 @@ fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
     let asks = channel();
     let [asker, synchronous] = [(); 2].map(|()| resolve(&asks, socket(WIRE[1], SERVER_PORT)));
     synchronous.migrate_to_sync().expect("migrate");
+    let [watched, unwatched] = [Some(Duration::from_millis(100)), None].map(safely);
     far.cut();
     thread::scope(|scope| {
         // Each takes its time, so all of them take it together.
@@ -246,8 +255,15 @@ fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
             fails(&busy);
             busy.ends_alone();
         });
+        scope.spawn(|| {
+            let error = watched.recv_timeout(LONG).expect_err("the far end is silent");
+            let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+            assert_eq!(*error.kind(), failed, "{error}");
+        });
     });
     idle.is_silent();
+    let error = unwatched.try_recv().expect_err("nothing is heard");
+    assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
     far.plug();
     idle.goes_on(3);
     idle.ends();

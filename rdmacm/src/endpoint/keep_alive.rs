@@ -1,0 +1,76 @@
+//! Seeing every so often whether an idle peer is there still.
+
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::Expiration;
+use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use crate::error::{Error, Result};
+use crate::verbs::{Buffer, BufferQueues, SendOperation};
+
+/// Longer than anybody waits, and fit for the kernel.
+const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// An RDMA write without bytes, which the peer's device acknowledges and nobody there notices.
+const NOTHING: SendOperation<'static> = SendOperation::Write { remote_addr: 0, rkey: 0 };
+
+/// What it takes to write nothing every so often.
+#[derive(Debug)]
+pub(super) struct KeepAlive {
+    /// Readable when it is time; absent once the connection has ended.
+    timer: Option<TimerFd>,
+    /// Absent while a write is on its way.
+    buffer: Option<Buffer>,
+    /// Of the buffer.
+    index: usize,
+}
+
+impl KeepAlive {
+    /// Writes `every` so often, with a buffer of its own, as each request has one.
+    pub(super) fn new(every: Duration, buffer: Buffer) -> Result<Self> {
+        let failed = |errno| Error::os("make", "what keeps a connection alive", errno);
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(failed)?;
+        let interval = Expiration::Interval(TimeSpec::from(every.min(LONGEST)));
+        timer.set(interval, TimerSetTimeFlags::empty()).map_err(failed)?;
+        let index = buffer.index();
+        Ok(Self { timer: Some(timer), buffer: Some(buffer), index })
+    }
+
+    /// What is readable when it is time.
+    pub(super) fn timer(&self) -> Option<&TimerFd> {
+        self.timer.as_ref()
+    }
+
+    /// It is time: writes, unless the last write is on its way still.
+    pub(super) fn is_due(&mut self, queues: &mut BufferQueues) {
+        let Some(timer) = &self.timer else { return };
+        // Read, so that it becomes readable again. Another thread may have done so.
+        let _ = timer.wait();
+        if let Some(buffer) = self.buffer.take() {
+            // Refused only where the connection is about to end.
+            if let Err(refused) = queues.send(buffer, 0, NOTHING) {
+                self.buffer = refused.buffer;
+            }
+        }
+    }
+
+    /// Whether `buffer` is its own.
+    pub(super) fn has_sent(&self, buffer: &Buffer) -> bool {
+        buffer.index() == self.index
+    }
+
+    /// The write has completed.
+    pub(super) fn give_back(&mut self, buffer: Buffer) {
+        self.buffer = Some(buffer);
+    }
+
+    /// The connection has ended: the timer wakes nobody any more.
+    pub(super) fn stop(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            // Who has forked has another descriptor of it, with which it would stay in the poll.
+            timer.unset().expect("a timer that was set is unset");
+        }
+    }
+}

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
-use nix::sys::timer::Expiration;
-use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use crate::error::{Error, Result};
 use crate::verbs::{Buffer, BufferQueues, SendOperation};

@@ -49,6 +49,7 @@ macro_rules! every_pair {
 mod datagram;
 mod endpoint;
 mod examples;
+mod file_copy;
 mod link;
 mod perf;
 mod pingpong;

@@ -33,7 +33,8 @@ bitflags! {
 /// That the peer of a connection reaches [memory](Memory) of this side.
 ///
 /// Of [`Connection::export`]. The memory stays where it is, and the program goes on reading and
-/// writing it; so may the peer, at any time. Dropping this [revokes](Self::revoke) it.
+/// writing it; so may the peer, at any time. Dropping this [revokes](Self::revoke) it: not before
+/// the peer is known to be done, or its next access ends the connection.
 #[derive(Debug)]
 pub struct Export {
     region: MemoryRegion,

@@ -50,6 +50,7 @@ mod datagram;
 mod endpoint;
 mod examples;
 mod file_copy;
+mod key_value;
 mod link;
 mod perf;
 mod pingpong;

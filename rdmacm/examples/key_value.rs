@@ -1,0 +1,149 @@
+//! A key-value store, whose clients read the table themselves, without the server's help; what they
+//! write goes to the server in messages:
+//! `cargo run --example key_value server 0.0.0.0:7471`
+//! `cargo run --example key_value client 10.0.0.1:7471 colour=red shape=round colour`
+use rdmacm::endpoint::{Connection, Connector, Listener, Memory, Remote, Rights, Settings};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{error::Error, net::SocketAddr, process::ExitCode, thread};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+/// The lengths of key and value, the two, zeros, and a checksum.
+type Entry = [u8; ENTRY];
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const ENTRIES: usize = 1024;
+const ENTRY: usize = 256;
+/// Where the checksum is.
+const SUM: usize = ENTRY - 8;
+
+/// FNV-1a, which is zero for zeros, of which a free entry is made.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+fn new_entry(key: &str, value: &str) -> Result<Entry> {
+    let text = [key, value].concat();
+    if key.is_empty() || text.len() > SUM - 2 {
+        return Err(format!("{key}: key and value must be there, and no more than fits").into());
+    }
+    let mut entry = [0; ENTRY];
+    (entry[0], entry[1]) = (u8::try_from(key.len())?, u8::try_from(value.len())?);
+    entry[2..][..text.len()].copy_from_slice(text.as_bytes());
+    let sum = checksum(&entry[..SUM]);
+    entry[SUM..].copy_from_slice(&sum.to_be_bytes());
+    Ok(entry)
+}
+
+/// Where the entry of `key` is and what its value is, or where there is room for it: each key has a
+/// place, or one of those behind it where others were there first.
+fn find(key: &str, read: impl Fn(usize) -> Result<Entry>) -> Result<(usize, Option<String>)> {
+    let first = usize::try_from(checksum(key.as_bytes()) % ENTRIES as u64)?;
+    for number in (first..ENTRIES).chain(0..first) {
+        let place = number * ENTRY;
+        let entry = read(place)?;
+        let (lengths, text) = entry[..SUM].split_at(2);
+        let (here, rest) = text.split_at_checked(lengths[0].into()).ok_or("no such key fits")?;
+        if here.is_empty() {
+            return Ok((place, None));
+        } else if here == key.as_bytes() {
+            let value = rest.get(..lengths[1].into()).ok_or("no such value fits")?;
+            return Ok((place, Some(String::from_utf8(value.to_vec())?)));
+        }
+    }
+    Err("the table is full".into())
+}
+
+/// Writes what a client wants, as `key=value`.
+fn put(table: &Mutex<Memory>, message: &[u8]) -> Result<()> {
+    let (key, value) = std::str::from_utf8(message)?.split_once('=').ok_or("there is no value")?;
+    let new = new_entry(key, value)?;
+    let mut table = table.lock().expect("nobody panics with it");
+    let (place, _) = find(key, |place| {
+        let mut entry = [0; ENTRY];
+        table.read(place, &mut entry)?;
+        Ok(entry)
+    })?;
+    Ok(table.write(place, &new)?)
+}
+
+/// Tells a client where the table is, when it asks with an empty message, and writes for it.
+fn serve(connection: &Connection, table: &Mutex<Memory>) -> Result<()> {
+    let export = connection.export(&table.lock().expect("nobody panics with it"), Rights::READ)?;
+    while let Some(message) = connection.recv()? {
+        let mut answer = connection.buffer()?;
+        if message.is_empty() {
+            answer.copy_from(&export.descriptor())?;
+        } else {
+            let refusal = put(table, &message).err().map(|error| error.to_string());
+            answer.copy_from(refusal.unwrap_or_default().as_bytes())?;
+        }
+        connection.post(answer)?;
+    }
+    Ok(connection.close(TIMEOUT)?)
+}
+
+fn server(address: &str) -> Result<()> {
+    let listener = Listener::bind(address.parse::<SocketAddr>()?)?;
+    let table = Arc::new(Mutex::new(Memory::new(ENTRY * ENTRIES)?));
+    loop {
+        let (incoming, table) = (listener.incoming()?, Arc::clone(&table));
+        thread::spawn(move || {
+            let accepted = incoming.accept(&Settings::default(), &[], TIMEOUT);
+            let served = accepted.map_err(Into::into).and_then(|client| serve(&client, &table));
+            served.unwrap_or_else(|error| eprintln!("key_value: {error}"));
+        });
+    }
+}
+
+fn ask(connection: &Connection, text: &str) -> Result<Vec<u8>> {
+    let mut buffer = connection.buffer_timeout(TIMEOUT)?;
+    buffer.copy_from(text.as_bytes())?;
+    connection.post(buffer)?;
+    Ok(connection.recv_timeout(TIMEOUT)?.ok_or("the server has gone")?.to_vec())
+}
+
+/// Reads an entry; again, where the server was writing to it and parts of two have come.
+fn read(connection: &Connection, table: &Remote, place: usize) -> Result<Entry> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let mut buffer = connection.buffer_timeout(TIMEOUT)?;
+        buffer.set_len(ENTRY)?;
+        let buffer = connection.read_timeout(buffer, table, place as u64, TIMEOUT)?;
+        if buffer[SUM..] == checksum(&buffer[..SUM]).to_be_bytes() {
+            return Ok(buffer[..].try_into()?);
+        } else if Instant::now() > deadline {
+            return Err("the entry does not come whole".into());
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program for a terminal")]
+fn client(address: &str, commands: &[&str]) -> Result<()> {
+    let connection = Connector::new().timeout(TIMEOUT).connect(address.parse::<SocketAddr>()?)?;
+    let table = Remote::from_bytes(&ask(&connection, "")?)?;
+    for command in commands {
+        if command.contains('=') {
+            let refusal = ask(&connection, command)?;
+            if !refusal.is_empty() {
+                return Err(String::from_utf8_lossy(&refusal).into());
+            }
+        } else {
+            let (_, value) = find(command, |place| read(&connection, &table, place))?;
+            println!("{}", value.ok_or_else(|| format!("{command}: there is no such key"))?);
+        }
+    }
+    Ok(connection.close(TIMEOUT)?)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["server", address] => server(address),
+        ["client", address, ref commands @ ..] => client(address, commands),
+        _ => Err("usage: key_value server|client ADDRESS:PORT [KEY=VALUE|KEY]...".into()),
+    };
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    eprintln!("key_value: {error}");
+    ExitCode::FAILURE
+}

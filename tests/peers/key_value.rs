@@ -1,0 +1,187 @@
+//! The example that keeps keys and values: what is read is what was written, whole and by whomever.
+
+use std::fs;
+use std::time::Duration;
+
+use rdmacm::endpoint::{Listener, Memory, Rights, Settings};
+use rdmacm_tests::{Ended, Process, promised_device, wait_until};
+
+use crate::examples::example;
+use crate::rping::{listening, port};
+use crate::{SIW, V4};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A server, and its address.
+fn server(address: &str) -> (Process, String) {
+    let address = format!("{address}:{}", port());
+    (listening(example("key_value", &["server", &address])), address)
+}
+
+fn client(address: &str, commands: &[&str]) -> Process {
+    example("key_value", &[&["client", address], commands].concat())
+}
+
+#[track_caller]
+fn assert_printed(client: Process, lines: &[&str]) {
+    let client = client.finish();
+    assert!(client.status.success(), "{}", client.stderr);
+    assert_eq!(client.stdout, lines);
+}
+
+#[track_caller]
+fn assert_failed(client: Process, text: &str) -> Ended {
+    let client = client.finish();
+    assert_eq!(client.status.code(), Some(1), "{}", client.stderr);
+    assert!(client.stderr.contains(text), "no {text:?} in {}", client.stderr);
+    client
+}
+
+fn what_is_written_is_read(address: &str) {
+    let (mut server, address) = server(address);
+    assert_printed(client(&address, &["a=1", "b=two words", "a", "empty=", "a=="]), &["1"]);
+    let many: Vec<[String; 2]> =
+        (0..40).map(|number| [format!("key {number}"), format!("value {number}")]).collect();
+    // Several write at once, into one another's places too, and read what the first has written.
+    let writers: Vec<_> = many
+        .chunks(10)
+        .map(|some| {
+            let some: Vec<_> = some.iter().map(|pair| pair.join("=")).collect();
+            let commands: Vec<_> = some.iter().map(String::as_str).chain(["b"]).collect();
+            client(&address, &commands)
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| assert_printed(writer, &["two words"]));
+    let [keys, values]: [Vec<&str>; 2] =
+        [0, 1].map(|part| many.iter().map(|pair| pair[part].as_str()).collect());
+    assert_printed(client(&address, &keys), &values);
+    let long = "x".repeat(245);
+    assert_printed(client(&address, &[&format!("y={long}"), "y", "a", "empty"]), &[&long, "=", ""]);
+    assert_failed(client(&address, &[&format!("yy={long}")]), "no more than fits");
+    assert_failed(client(&address, &["=nothing"]), "must be there");
+    let reader = assert_failed(client(&address, &["a", "c", "b"]), "c: there is no such key");
+    assert_eq!(reader.stdout, ["="]);
+    assert!(server.is_running());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_clients_write_others_read() {
+    promised_device("rxe0");
+    what_is_written_is_read(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_what_clients_write_others_read() {
+    promised_device("siw0");
+    what_is_written_is_read(SIW);
+}
+
+/// Whoever reads while others write sees one value or another.
+fn values_are_whole(address: &str) {
+    let (_server, address) = server(address);
+    let values = ["a", "b", "c"].map(|letter| letter.repeat(200));
+    let writes = values.each_ref().map(|value| format!("key={value}"));
+    assert_printed(client(&address, &[&writes[0]]), &[]);
+    let both = ["key"; 200].map(str::to_owned);
+    let writing: Vec<_> = writes.iter().cycle().take(100).map(String::as_str).collect();
+    let writer = client(&address, &writing);
+    let reader = client(&address, &both.each_ref().map(String::as_str)).finish();
+    assert!(reader.status.success(), "{}", reader.stderr);
+    assert_eq!(reader.stdout.len(), both.len());
+    for line in &reader.stdout {
+        assert!(values.contains(line), "{line}");
+    }
+    assert_printed(writer, &[]);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn values_that_are_written_meanwhile_are_whole() {
+    promised_device("rxe0");
+    values_are_whole(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_values_that_are_written_meanwhile_are_whole() {
+    promised_device("siw0");
+    values_are_whole(SIW);
+}
+
+/// An entry of the table, in the form in which the example keeps it.
+fn entry(key: &str, value: &str) -> [u8; 256] {
+    let mut entry = [0; 256];
+    (entry[0], entry[1]) = [key, value].map(|text| u8::try_from(text.len()).expect("short")).into();
+    let text = [key, value].concat();
+    entry[2..][..text.len()].copy_from_slice(text.as_bytes());
+    let sum = entry[..248]
+        .iter()
+        .fold(0, |sum: u64, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    entry[248..].copy_from_slice(&sum.to_be_bytes());
+    entry
+}
+
+/// What the peer has sent so far, as its device counts.
+fn sent_packets() -> u64 {
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts";
+    fs::read_to_string(counter).expect("rxe counts").trim().parse().expect("a number")
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_torn_entry_is_read_again() {
+    promised_device("rxe0");
+    let address = format!("{V4}:{}", port());
+    let bound: std::net::SocketAddr = address.parse().expect("an address");
+    let listener = Listener::bind(bound).expect("listen");
+    let client = client(&address, &["key"]);
+    let incoming = listener.incoming_timeout(LONG).expect("a request");
+    let connection = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+    let [old, new] = ["old", "new"].map(|value| entry("key", &value.repeat(80)));
+    let torn = [&new[..128], &old[128..]].concat();
+    // Wherever the client looks first.
+    let mut table = Memory::new(1024 * 256).expect("memory");
+    table.write(0, &torn.repeat(1024)).expect("as long");
+    let export = connection.export(&table, Rights::READ).expect("export");
+    assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
+    let mut answer = connection.buffer_timeout(LONG).expect("a buffer");
+    answer.copy_from(&export.descriptor()).expect("it fits");
+    connection.post(answer).expect("post");
+    let before = sent_packets();
+    wait_until("it reads again and again", || sent_packets() > before + 100);
+    table.write(0, &new.repeat(1024)).expect("as long");
+    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client closes");
+    assert_printed(client, &[&"new".repeat(80)]);
+}
+
+/// A client whose server is killed says so, and a server goes on whose client is.
+fn one_is_killed(address: &str) {
+    let (mut server, address) = server(address);
+    let reads = [&["key=value"][..], &["key"; 50_000]].concat();
+    let mut begun = [0, 1].map(|_| {
+        let mut client = client(&address, &reads);
+        client.next_line().expect("a value");
+        client
+    });
+    begun[0].kill();
+    assert_printed(client(&address, &["key"]), &["value"]);
+    server.kill();
+    let [_, other] = begun;
+    assert_failed(other, "key_value: ");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn one_of_the_two_is_killed() {
+    promised_device("rxe0");
+    one_is_killed(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_one_of_the_two_is_killed() {
+    promised_device("siw0");
+    one_is_killed(SIW);
+}

@@ -2,7 +2,7 @@
 //! the peer, or another thread rings.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -12,12 +12,18 @@ use nix::sys::timerfd::TimerFd;
 
 use crate::cm::EventChannel;
 use crate::error::{Error, Result};
+use crate::lock::unpoisoned;
 use crate::sys::per_process::PerProcess;
 use crate::verbs::CompletionChannel;
 
-/// What is always readable: the one bell of all connections, which each listens to only while it
+/// What is always readable: the bell of the latest connections, which each listens to only while it
 /// rings for it.
-static BELL: PerProcess<OnceLock<EventFd>> = PerProcess::new();
+static BELL: PerProcess<Mutex<Weak<EventFd>>> = PerProcess::new();
+
+/// How many connections share a bell. The kernel bounds the ways from one descriptor to those that
+/// wait for it: 500 where what it is added to is added to another one itself, and 100 through one
+/// more. The connections that a program has in one loop must not come near that.
+const SHARING: usize = 64;
 
 const EVENT: u64 = 0;
 const COMPLETION: u64 = 1;
@@ -27,7 +33,8 @@ const TIMER: u64 = 3;
 /// One descriptor that is readable when one of the channels or the timer is, or the bell rings.
 #[derive(Debug)]
 pub(super) struct Readiness {
-    epoll: Epoll,
+    pub(super) epoll: Arc<Epoll>,
+    bell: Arc<EventFd>,
 }
 
 /// What is to be read.
@@ -44,8 +51,9 @@ impl Readiness {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENT)).map_err(failed)?;
         // Added here, as that may fail, and listened to later.
-        epoll.add(bell().map_err(failed)?, silence()).map_err(failed)?;
-        Ok(Self { epoll })
+        let bell = bell().map_err(failed)?;
+        epoll.add(&*bell, silence()).map_err(failed)?;
+        Ok(Self { epoll: Arc::new(epoll), bell })
     }
 
     /// For those on `completions` too.
@@ -62,8 +70,8 @@ impl Readiness {
     /// Has the bell ring, which wakes who sleeps and who will, or not any more.
     pub(super) fn ring(&self, rings: bool) {
         let mut event = if rings { ringing() } else { silence() };
-        let bell = bell().expect("it was made with the connection");
-        self.epoll.modify(bell, &mut event).expect("it was added, and changing needs no memory");
+        let rung = self.epoll.modify(&*self.bell, &mut event);
+        rung.expect("it was added, and changing needs no memory");
     }
 
     /// Sleeps until there is something to read, the bell rings, a signal comes, or `deadline` has
@@ -120,12 +128,14 @@ fn silence() -> EpollEvent {
     EpollEvent::new(EpollFlags::empty(), RINGING)
 }
 
-/// The bell of this process.
-fn bell() -> Result<&'static EventFd, Errno> {
-    let bell: &'static OnceLock<EventFd> = &BELL;
-    if let Some(bell) = bell.get() {
+/// A bell of this process for one more connection.
+fn bell() -> Result<Arc<EventFd>, Errno> {
+    let mut latest = unpoisoned(BELL.lock());
+    let shared = latest.upgrade().filter(|bell| Arc::strong_count(bell) <= SHARING);
+    if let Some(bell) = shared {
         return Ok(bell);
     }
-    let made = EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC)?;
-    Ok(bell.get_or_init(|| made))
+    let made = Arc::new(EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC)?);
+    *latest = Arc::downgrade(&made);
+    Ok(made)
 }

@@ -4,6 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tokio")]
+use nix::sys::epoll::Epoll;
+
 use super::connection::Connection;
 use super::connector::Connector;
 use super::deadline::{earlier, has_passed, within};
@@ -174,6 +177,12 @@ impl Connecting {
                 finished => return finished,
             }
         }
+    }
+
+    /// What its descriptor is of, and the connection's.
+    #[cfg(feature = "tokio")]
+    pub(super) fn epoll(&self) -> Arc<Epoll> {
+        Arc::clone(&self.readiness.epoll)
     }
 
     /// When to [try](Self::try_finish) again at the latest: the timeout of what is waited for, or

@@ -69,6 +69,9 @@ mod sending;
 mod settings;
 mod shared;
 mod state;
+mod tasks;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod traffic;
 
 pub use buffer::{Buffer, Message};

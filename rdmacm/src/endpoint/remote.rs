@@ -9,10 +9,10 @@ use super::connection::Connection;
 use super::shared::{Operation, Patience};
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{AccessFlags, Memory, MemoryRegion, SendOperation};
+use crate::verbs::{AccessFlags, Memory, MemoryRegion, ProtectionDomain, SendOperation};
 
 /// Bytes of a number that is changed at once.
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 
 /// The form of the bytes that describe exported memory.
 const VERSION: u8 = 1;
@@ -42,6 +42,18 @@ pub struct Export {
 }
 
 impl Export {
+    pub(super) fn new(pd: &ProtectionDomain, memory: &Memory, rights: Rights) -> Result<Self> {
+        let mut access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        for (right, flag) in [
+            (Rights::READ, AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
+            (Rights::WRITE, AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE),
+            (Rights::ATOMIC, AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC),
+        ] {
+            access.set(flag, rights.contains(right));
+        }
+        Ok(Self { region: MemoryRegion::share(pd, memory, access)?, rights })
+    }
+
     /// What the peer may do, and where: what it makes of the [descriptor](Self::descriptor).
     pub fn remote(&self) -> Remote {
         let length = u64::try_from(self.region.len()).expect("a length has at most 64 bits");
@@ -151,6 +163,29 @@ impl Remote {
         self.rights
     }
 
+    /// What writes `length` bytes at `offset`.
+    pub(super) fn writing(&self, offset: u64, length: usize) -> Result<SendOperation<'static>> {
+        let (remote_addr, rkey) = self.part(Operation::Write, Rights::WRITE, offset, length)?;
+        Ok(SendOperation::Write { remote_addr, rkey })
+    }
+
+    /// What reads as many from there.
+    pub(super) fn reading(&self, offset: u64, length: usize) -> Result<SendOperation<'static>> {
+        let (remote_addr, rkey) = self.part(Operation::Read, Rights::READ, offset, length)?;
+        Ok(SendOperation::Read { remote_addr, rkey })
+    }
+
+    /// What changes the number there.
+    pub(super) fn changing(&self, offset: u64, change: Change) -> Result<SendOperation<'static>> {
+        let (remote_addr, rkey) = self.part(Operation::Change, Rights::ATOMIC, offset, WORD)?;
+        Ok(match change {
+            Change::CompareSwap { compare, swap } => {
+                SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
+            }
+            Change::FetchAdd { add } => SendOperation::FetchAdd { remote_addr, rkey, add },
+        })
+    }
+
     /// The address and the key of `length` bytes at `offset`, for what needs `right`.
     fn part(
         &self,
@@ -190,16 +225,7 @@ impl Connection {
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
     pub fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
-        let pd = self.shared.pd()?;
-        let mut access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
-        for (right, flag) in [
-            (Rights::READ, AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
-            (Rights::WRITE, AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE),
-            (Rights::ATOMIC, AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC),
-        ] {
-            access.set(flag, rights.contains(right));
-        }
-        Ok(Export { region: MemoryRegion::share(&pd, memory, access)?, rights })
+        Export::new(&self.shared.pd()?, memory, rights)
     }
 
     /// Writes what is in `buffer` to the peer's memory, waits until that is done, and gives the
@@ -238,8 +264,7 @@ impl Connection {
         offset: u64,
         patience: Patience,
     ) -> Result<Buffer> {
-        let (remote_addr, rkey) = to.part(Operation::Write, Rights::WRITE, offset, buffer.len())?;
-        let operation = SendOperation::Write { remote_addr, rkey };
+        let operation = to.writing(offset, buffer.len())?;
         self.shared.carry_out(Operation::Write, buffer, operation, patience)
     }
 
@@ -250,8 +275,7 @@ impl Connection {
     ///
     /// Those of [`post`](Self::post); [`ErrorKind::Invalid`] as with [`write`](Self::write).
     pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
-        let (remote_addr, rkey) = to.part(Operation::Write, Rights::WRITE, offset, buffer.len())?;
-        let operation = SendOperation::Write { remote_addr, rkey };
+        let operation = to.writing(offset, buffer.len())?;
         self.shared.start(Operation::Write, buffer, operation, Sent::Unwanted).map(drop)
     }
 
@@ -291,8 +315,7 @@ impl Connection {
         patience: Patience,
     ) -> Result<Buffer> {
         let length = buffer.len();
-        let (remote_addr, rkey) = from.part(Operation::Read, Rights::READ, offset, length)?;
-        let operation = SendOperation::Read { remote_addr, rkey };
+        let operation = from.reading(offset, length)?;
         let mut buffer = self.shared.carry_out(Operation::Read, buffer, operation, patience)?;
         buffer.set_len(length)?;
         Ok(buffer)
@@ -359,23 +382,22 @@ impl Connection {
     }
 
     fn change(&self, at: &Remote, offset: u64, change: Change, patience: Patience) -> Result<u64> {
-        let (remote_addr, rkey) = at.part(Operation::Change, Rights::ATOMIC, offset, WORD)?;
-        let operation = match change {
-            Change::CompareSwap { compare, swap } => {
-                SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
-            }
-            Change::FetchAdd { add } => SendOperation::FetchAdd { remote_addr, rkey, add },
-        };
+        let operation = at.changing(offset, change)?;
         let mut buffer = self.shared.take(patience)?;
         buffer.set_len(WORD)?;
         let buffer = self.shared.carry_out(Operation::Change, buffer, operation, patience)?;
-        Ok(u64::from_ne_bytes(*buffer.first_chunk().expect("it was long enough before")))
+        Ok(number(&buffer))
     }
+}
+
+/// What was in the peer's memory before it was changed.
+pub(super) fn number(answer: &[u8]) -> u64 {
+    u64::from_ne_bytes(*answer.first_chunk().expect("it was long enough before"))
 }
 
 /// How a number of the peer's memory is changed.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+pub(super) enum Change {
     CompareSwap { compare: u64, swap: u64 },
     FetchAdd { add: u64 },
 }

@@ -1,5 +1,6 @@
 //! Buffers for sending: taken, posted, and waited for.
 
+use std::mem;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
@@ -7,7 +8,29 @@ use super::shared::{Operation, Patience, Shared};
 use super::state::State;
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::SendOperation;
+use crate::verbs::{self, SendOperation};
+
+/// A buffer that was posted, and that somebody waits for until this is dropped.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    shared: &'a Arc<Shared>,
+    pub(super) index: usize,
+}
+
+impl Wanted<'_> {
+    /// The buffer, which is `memory`, is back.
+    pub(super) fn back(self, memory: verbs::Buffer) -> Buffer {
+        let buffer = Buffer::new(memory, self.shared);
+        mem::forget(self);
+        buffer
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.shared.give_up(self.index);
+    }
+}
 
 impl Shared {
     /// A buffer for sending that nobody has.
@@ -24,12 +47,20 @@ impl Shared {
         operation: SendOperation<'_>,
         patience: Patience,
     ) -> Result<Buffer> {
+        let wanted = self.start_wanted(what, buffer, operation)?;
+        let memory = self.until(what, patience, |state| state.sent(wanted.index))?;
+        Ok(wanted.back(memory))
+    }
+
+    /// Posts a buffer that somebody waits for.
+    pub(super) fn start_wanted(
+        self: &Arc<Self>,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+    ) -> Result<Wanted<'_>> {
         let index = self.start(what, buffer, operation, Sent::Wanted)?;
-        let sent = self.until(what, patience, |state| state.sent(index));
-        if sent.is_err() {
-            self.give_up(index);
-        }
-        sent.map(|memory| Buffer::new(memory, self))
+        Ok(Wanted { shared: self, index })
     }
 
     /// Posts a buffer, of which `then` is to become; its index.

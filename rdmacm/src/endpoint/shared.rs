@@ -1,6 +1,7 @@
 //! The one core of a connection: its state, and waiting until that is as somebody wants it.
 
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use super::deadline::{has_passed, within};
 use super::keep_alive::KeepAlive;
 use super::readiness::{Readiness, Ready};
 use super::state::State;
+use super::tasks::{Tasks, Telling};
 use super::traffic::End;
 use crate::cm::EventChannel;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,6 +28,8 @@ pub(super) struct Shared {
     ending: Mutex<()>,
     guarded: Mutex<Guarded>,
     changed: Condvar,
+    /// Who waits without a thread.
+    pub(super) tasks: Tasks,
     channel: EventChannel,
     completions: CompletionChannel,
     pub(super) readiness: Arc<Readiness>,
@@ -47,6 +51,29 @@ pub(super) struct Guarded {
     missed: Missed,
     /// The bell rings.
     ringing: bool,
+}
+
+/// The state, while it is locked. Tasks that are to be told of a change are when it is unlocked:
+/// what their wakers do is not known here, and may come back to the connection.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    // First: it goes first.
+    guarded: MutexGuard<'a, Guarded>,
+    telling: Telling<'a>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Guarded;
+
+    fn deref(&self) -> &Guarded {
+        &self.guarded
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Guarded {
+        &mut self.guarded
+    }
 }
 
 /// What calls that do not wait have not got.
@@ -95,6 +122,9 @@ const GIVE_BACK: &str = "give back to";
 pub(super) enum Patience {
     /// Not at all.
     None,
+    /// Not at all: a task is told when it is to try again.
+    #[cfg(feature = "tokio")]
+    Task,
     /// Until then, or without end.
     Until(Option<Instant>),
 }
@@ -104,6 +134,11 @@ impl Patience {
 
     pub(super) fn within(timeout: Duration) -> Self {
         Self::Until(within(timeout))
+    }
+
+    /// Whether it is that of a task.
+    fn is_task(self) -> bool {
+        !matches!(self, Self::None | Self::Until(_))
     }
 
     /// Whether a deadline has passed.
@@ -165,6 +200,7 @@ impl Shared {
             ending: Mutex::default(),
             guarded: Mutex::new(guarded),
             changed: Condvar::new(),
+            tasks: Tasks::default(),
             channel,
             completions,
             readiness,
@@ -173,10 +209,14 @@ impl Shared {
     }
 
     /// The state, for `operation`; not in a forked child, where the lock may be held for ever.
-    pub(super) fn lock(&self, operation: &'static str) -> Result<MutexGuard<'_, Guarded>> {
+    pub(super) fn lock(&self, operation: &'static str) -> Result<Locked<'_>> {
         let here = self.process.check();
         here.map_err(|refused| refused.during(operation, self.name.clone()))?;
-        Ok(unpoisoned(self.guarded.lock()))
+        Ok(self.lock_here())
+    }
+
+    fn lock_here(&self) -> Locked<'_> {
+        Locked { guarded: unpoisoned(self.guarded.lock()), telling: self.tasks.telling() }
     }
 
     /// The error of `operation` here.
@@ -197,6 +237,7 @@ impl Shared {
         mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
     ) -> Result<T> {
         let mut guarded = self.lock(operation.name())?;
+        guarded.telling.is_task = patience.is_task();
         // What is over may be over for want of time to look: that is looked at once more.
         let mut is_over = false;
         let outcome = loop {
@@ -204,7 +245,7 @@ impl Shared {
                 break outcome;
             }
             if guarded.state.poll()? {
-                self.tell(&guarded);
+                self.tell(&mut guarded);
                 // There may be something for others without end.
                 is_over |= patience.is_over();
                 if !is_over {
@@ -216,15 +257,14 @@ impl Shared {
             }
             if is_over {
                 break Err(match patience {
-                    Patience::None => ErrorKind::WouldBlock,
                     Patience::Until(_) => ErrorKind::TimedOut,
+                    _ => ErrorKind::WouldBlock,
                 });
             }
             if guarded.state.arm()? {
                 continue;
             }
             is_over = match patience {
-                Patience::None => self.read_now(&mut guarded)?,
                 Patience::Until(deadline) => {
                     let wanting = usize::from(operation == Operation::Take);
                     guarded.wanting += wanting;
@@ -237,6 +277,7 @@ impl Shared {
                     slept?;
                     patience.is_over()
                 }
+                _ => self.read_now(&mut guarded)?,
             };
         };
         if matches!(patience, Patience::None) {
@@ -253,7 +294,7 @@ impl Shared {
     }
 
     /// Reads what there is to read, without sleeping. Whether there was nothing.
-    fn read_now(&self, guarded: &mut Guarded) -> Result<bool> {
+    fn read_now(&self, guarded: &mut Locked<'_>) -> Result<bool> {
         if guarded.asleep {
             // What there is, the one that sleeps reads.
             return Ok(true);
@@ -267,28 +308,30 @@ impl Shared {
     /// Sleeps on the descriptors, and reads what there is to read then.
     fn sleep<'a>(
         &'a self,
-        mut guarded: MutexGuard<'a, Guarded>,
+        mut guarded: Locked<'a>,
         deadline: Option<Instant>,
-    ) -> (MutexGuard<'a, Guarded>, Result<()>) {
+    ) -> (Locked<'a>, Result<()>) {
         self.ring(&mut guarded, false);
         guarded.asleep = true;
         drop(guarded);
         let ready = self.readiness.wait(deadline);
-        let mut guarded = unpoisoned(self.guarded.lock());
+        let mut guarded = self.lock_here();
         guarded.asleep = false;
         self.ring(&mut guarded, false);
         // Another one is to sleep there, if this one has what it wanted.
-        self.tell(&guarded);
+        self.tell(&mut guarded);
         let read = ready.and_then(|ready| self.read(&mut guarded, ready));
         (guarded, read)
     }
 
     /// Waits until another thread has changed something.
-    fn wait<'a>(
-        &'a self,
-        mut guarded: MutexGuard<'a, Guarded>,
-        deadline: Option<Instant>,
-    ) -> MutexGuard<'a, Guarded> {
+    fn wait<'a>(&'a self, locked: Locked<'a>, deadline: Option<Instant>) -> Locked<'a> {
+        if locked.telling.is_due() {
+            // They are told first.
+            drop(locked);
+            return self.lock_here();
+        }
+        let Locked { mut guarded, telling } = locked;
         guarded.waiting += 1;
         let mut guarded = match deadline {
             None => unpoisoned(self.changed.wait(guarded)),
@@ -298,10 +341,14 @@ impl Shared {
             }
         };
         guarded.waiting -= 1;
-        guarded
+        Locked { guarded, telling }
     }
 
-    fn read(&self, guarded: &mut Guarded, ready: Ready) -> Result<()> {
+    fn read(&self, guarded: &mut Locked<'_>, ready: Ready) -> Result<()> {
+        // What was armed is not any more: a task that sleeps sees to that, if this call does not.
+        if ready.completion || ready.event {
+            guarded.telling.tell();
+        }
         if ready.completion {
             guarded.state.read_completion(&self.completions)?;
         }
@@ -315,7 +362,8 @@ impl Shared {
     }
 
     /// Tells those that wait for a change.
-    fn tell(&self, guarded: &Guarded) {
+    fn tell(&self, guarded: &mut Locked<'_>) {
+        guarded.telling.tell();
         if guarded.waiting > 0 {
             self.changed.notify_all();
         }
@@ -329,7 +377,7 @@ impl Shared {
     }
 
     /// Tells everybody, also who sleeps on the descriptors, of a change that those do not tell of.
-    fn tell_all(&self, guarded: &mut Guarded) {
+    fn tell_all(&self, guarded: &mut Locked<'_>) {
         self.tell(guarded);
         self.ring(guarded, true);
     }
@@ -340,8 +388,9 @@ impl Shared {
         // After the end it goes when this returns and nothing is locked.
         if guarded.state.parts.is_some() {
             guarded.state.traffic.free.push(memory);
-            if guarded.missed.buffer || guarded.wanting > 0 {
-                self.tell_all(&mut guarded);
+            match guarded.missed.buffer || guarded.wanting > 0 {
+                true => self.tell_all(&mut guarded),
+                false => guarded.telling.tell(),
             }
         }
     }
@@ -391,7 +440,7 @@ impl Shared {
             return;
         }
         let _ending = unpoisoned(self.ending.lock());
-        let mut guarded = unpoisoned(self.guarded.lock());
+        let mut guarded = self.lock_here();
         let ended = guarded.state.abort();
         self.tell_all(&mut guarded);
         drop(guarded);

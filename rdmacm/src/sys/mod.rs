@@ -15,6 +15,8 @@ pub(crate) mod node;
 pub(crate) mod per_process;
 pub(crate) mod poll;
 pub(crate) mod process;
+#[cfg(feature = "tokio")]
+pub(crate) mod reactor;
 pub(crate) mod remedy;
 pub(crate) mod resolver;
 pub(crate) mod sysfs;

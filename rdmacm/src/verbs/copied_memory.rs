@@ -99,6 +99,12 @@ impl Memory {
         Ok(())
     }
 
+    /// The same memory, to be registered elsewhere.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn same(&self) -> Self {
+        Self { mapping: Arc::clone(&self.mapping) }
+    }
+
     /// What a registration holds.
     pub(super) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping

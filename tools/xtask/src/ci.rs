@@ -16,9 +16,13 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
         return tests.finish();
     }
     tests.step("format", cargo(&["fmt", "--all", "--check"]));
-    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let lints =
+        ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
     tests.step("lints", cargo(&lints));
-    tests.step("documentation", cargo(&["doc", "--workspace", "--no-deps"]));
+    // As most programs have it.
+    let plain = ["clippy", "--package", "rdmacm", "--", "-D", "warnings"];
+    tests.step("lints without features", cargo(&plain));
+    tests.step("documentation", cargo(&["doc", "--workspace", "--all-features", "--no-deps"]));
     tests.step("demonstration", cargo(&["xtask", "demo"]));
     test::add(selection, &mut tests);
     tests.finish()

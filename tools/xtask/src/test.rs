@@ -194,7 +194,7 @@ fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
 fn build() -> Result<Vec<Artifact>> {
     progress("building the tests");
     let mut cargo = host::cargo();
-    cargo.args(["test", "--workspace", "--no-run"]);
+    cargo.args(["test", "--workspace", "--all-features", "--no-run"]);
     cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let Output { status, stdout: messages, .. } = cargo.output().context("build the tests")?;
     if !status.success() {
@@ -210,11 +210,12 @@ fn build() -> Result<Vec<Artifact>> {
     Ok(libtest::integration_tests(&String::from_utf8_lossy(&messages), manifest))
 }
 
-/// Runs what needs no bed, by plain `cargo test`.
+/// Runs what needs no bed.
 fn on_host(selection: &Selection, tests: &mut Tests) {
-    progress("== host: cargo test --workspace");
+    progress("== host: cargo test --workspace --all-features");
     let mut cargo = host::cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast", "--"]).args(&selection.filter);
+    cargo.args(["test", "--workspace", "--all-features", "--no-fail-fast", "--"]);
+    cargo.args(&selection.filter);
     let result = counted(&mut cargo);
     tests.add_program("host", None, result);
 }

@@ -1,0 +1,91 @@
+//! A server that sends every message back, and a client with many connections to it, each of them in
+//! one thread. A connection takes three descriptors: `ulimit -n 8192` first, for a thousand of them.
+//! `cargo run --features tokio --example tokio_echo server 0.0.0.0:7471`
+//! `cargo run --features tokio --example tokio_echo client 10.0.0.1:7471 1000`
+use rdmacm::endpoint::tokio::{Connection, Listener};
+use rdmacm::endpoint::{Connector, Incoming, Settings};
+use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{runtime, sync::Barrier, task::JoinSet, time};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+const MESSAGES: u32 = 10;
+
+/// One message of each connection is on its way, there or back.
+fn settings() -> Settings {
+    Settings { send_buffers: 2, receive_buffers: 2, buffer_size: 64, ..Settings::default() }
+}
+
+/// Sends messages back until the client closes the connection.
+async fn serve(incoming: Incoming) -> rdmacm::Result<()> {
+    let connection = Connection::accept(incoming, &settings(), &[], TIMEOUT).await?;
+    while let Some(message) = connection.recv().await? {
+        let mut answer = connection.buffer().await?;
+        answer.copy_from(&message)?;
+        connection.post(answer)?;
+    }
+    connection.close(TIMEOUT).await
+}
+
+async fn server(address: SocketAddr) -> rdmacm::Result<()> {
+    let listener = Listener::bind(address)?;
+    loop {
+        let incoming = listener.incoming().await?;
+        tokio::spawn(async {
+            if let Err(error) = serve(incoming).await {
+                eprintln!("{error}");
+            }
+        });
+    }
+}
+
+/// Sends messages of its own, and has each back.
+async fn exchange(
+    address: SocketAddr,
+    number: u32,
+    all: Arc<Barrier>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let connector = Connector::new().settings(settings()).timeout(TIMEOUT);
+    let connection = Connection::connect(&connector, address).await?;
+    all.wait().await;
+    for round in 0..MESSAGES {
+        let text = format!("message {round} of connection {number}");
+        let mut buffer = connection.buffer().await?;
+        buffer.copy_from(text.as_bytes())?;
+        connection.post(buffer)?;
+        let answer = time::timeout(TIMEOUT, connection.recv()).await??;
+        if answer.ok_or("the server has gone")?[..] != *text.as_bytes() {
+            return Err(format!("connection {number} has had another answer").into());
+        }
+    }
+    Ok(connection.close(TIMEOUT).await?)
+}
+
+#[expect(clippy::print_stdout, reason = "a program for a terminal")]
+async fn client(address: SocketAddr, connections: u32) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let all = Arc::new(Barrier::new(usize::try_from(connections)?));
+    let mut tasks = JoinSet::new();
+    for number in 0..connections {
+        tasks.spawn(exchange(address, number, Arc::clone(&all)));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    println!("{connections} connections have had {MESSAGES} answers each");
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    // What blocks in the kernel, making and ending connections, has other threads: not one for each.
+    let runtime =
+        runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["server", address] => Ok(runtime.block_on(server(address.parse()?))?),
+        ["client", address, connections] => {
+            runtime.block_on(client(address.parse()?, connections.parse()?))
+        }
+        _ => {
+            Err("usage: tokio_echo server ADDRESS:PORT, or client ADDRESS:PORT CONNECTIONS".into())
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A connection of tasks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time;
+
+use super::halves::{ReceiveHalf, SendHalf};
+use super::off::{Slow, off, refused};
+use super::waiting::until;
+#[cfg(doc)]
+use crate::endpoint;
+use crate::endpoint::Connection as Blocking;
+use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::state::State;
+use crate::error::{ErrorKind, Result};
+use crate::sys::reactor::Watched;
+use crate::verbs::SendOperation;
+
+/// A reliable connection that carries messages both ways, in the order in which they are sent: for
+/// tasks.
+///
+/// Of [`connect`](Self::connect) or [`accept`](Self::accept). In all but waiting it is as an
+/// [`endpoint::Connection`], which says more. `Send + Sync`: any task may call anything at any time.
+/// Where several receive, each message goes to one of them.
+///
+/// Dropping it is [`abort`](Self::abort), for which nobody waits.
+#[derive(Debug)]
+pub struct Connection {
+    // First: nobody watches what is closed.
+    watched: Watched,
+    pub(super) connection: Slow<Blocking>,
+}
+
+impl Connection {
+    /// One of tasks of the runtime that this is called in.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM, ENOSPC and EINVAL where the runtime cannot watch as many descriptors.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime, and in one without I/O.
+    #[track_caller]
+    pub fn from_blocking(connection: Blocking) -> Result<Self> {
+        Self::of(Slow::new(connection), None)
+    }
+
+    /// That of a connection whose descriptor may be watched already.
+    #[track_caller]
+    pub(super) fn of(connection: Slow<Blocking>, watched: Option<Watched>) -> Result<Self> {
+        let Some(watched) = watched else {
+            let shared = &connection.shared;
+            let watched = Watched::new(Arc::clone(&shared.readiness.epoll));
+            let failed = |error| refused("watch", shared.name.clone(), &error);
+            return Ok(Self { watched: watched.map_err(failed)?, connection });
+        };
+        Ok(Self { watched, connection })
+    }
+
+    /// One of threads.
+    pub fn into_blocking(self) -> Blocking {
+        self.connection.into_inner()
+    }
+
+    /// The local address; `None` for one of InfiniBand.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.connection.local_addr()
+    }
+
+    /// The peer's address; `None` for one of InfiniBand.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.connection.peer_addr()
+    }
+
+    /// What the peer's program sent along: see [`endpoint::Connection::private_data`].
+    pub fn private_data(&self) -> &[u8] {
+        self.connection.private_data()
+    }
+
+    /// A buffer to send, when there is one: see [`endpoint::Connection::buffer`].
+    ///
+    /// Dropped before, it has taken none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::buffer`].
+    pub async fn buffer(&self) -> Result<Buffer> {
+        let memory = self.until(Operation::Take, State::buffer).await?;
+        Ok(Buffer::new(memory, self.shared()))
+    }
+
+    /// Sends the message in `buffer`, without waiting until that is done:
+    /// [`endpoint::Connection::post`], which says all.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    #[doc(alias = "rdma_post_send")]
+    pub fn post(&self, buffer: Buffer) -> Result<()> {
+        self.connection.post(buffer)
+    }
+
+    /// Sends the message in `buffer`, and gives the buffer back when that is done: see
+    /// [`endpoint::Connection::send`].
+    ///
+    /// Dropped before it is polled, it sends nothing, and the buffer goes back to the connection;
+    /// later, the message is on its way, as one that was [posted](Self::post).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::send`].
+    pub async fn send(&self, buffer: Buffer) -> Result<Buffer> {
+        let operation = buffer.operation();
+        self.carry_out(Operation::Send, buffer, operation).await
+    }
+
+    /// Posts a buffer, and waits until it is back. Dropped before, the buffer goes to the connection
+    /// then.
+    pub(super) async fn carry_out(
+        &self,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+    ) -> Result<Buffer> {
+        let wanted = self.shared().start_wanted(what, buffer, operation)?;
+        let memory = self.until(what, |state| state.sent(wanted.index)).await?;
+        Ok(wanted.back(memory))
+    }
+
+    /// Waits until what was posted has been sent: see [`endpoint::Connection::flush`].
+    ///
+    /// It may be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::flush`].
+    pub async fn flush(&self) -> Result<()> {
+        self.until(Operation::Flush, State::flushed).await
+    }
+
+    /// The next message, or `None` where the peer has ended the connection: see
+    /// [`endpoint::Connection::recv`].
+    ///
+    /// Dropped before, it has taken none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::recv`].
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_get_recv_comp")]
+    pub async fn recv(&self) -> Result<Option<Message>> {
+        let arrived = self.until(Operation::Receive, State::message).await?;
+        Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
+    }
+
+    /// Ends the connection in good order, within `timeout`: see [`endpoint::Connection::close`].
+    ///
+    /// Dropped before, the connection is there still, but the peer may have been told of its end:
+    /// then messages are received, and none sent. It may be closed again, or aborted.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::close`].
+    #[doc(alias = "rdma_disconnect")]
+    #[doc(alias = "rdma_destroy_ep")]
+    pub async fn close(&self, timeout: Duration) -> Result<()> {
+        let late = |_| Err(self.shared().error(Operation::Close, ErrorKind::TimedOut));
+        let closed = time::timeout(timeout, self.end()).await.unwrap_or_else(late);
+        self.abort().await;
+        closed
+    }
+
+    async fn end(&self) -> Result<()> {
+        self.until(Operation::Close, State::flushed).await?;
+        self.shared().disconnect()?;
+        self.until(Operation::Close, State::closed).await
+    }
+
+    /// Ends the connection at once, as [`endpoint::Connection::abort`], and waits until the kernel's
+    /// objects are gone.
+    ///
+    /// Dropped before it is polled, it does nothing; later, the end goes on.
+    pub async fn abort(&self) {
+        let shared = Arc::clone(self.shared());
+        if off(move || shared.abort()).await.is_none() {
+            self.connection.abort();
+        }
+    }
+
+    /// Two halves, for one who sends and one who receives. The connection ends with the last of
+    /// them.
+    pub fn split(self) -> (SendHalf, ReceiveHalf) {
+        let connection = Arc::new(self);
+        (SendHalf::new(Arc::clone(&connection)), ReceiveHalf::new(connection))
+    }
+
+    /// The core of it.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.connection.shared
+    }
+
+    /// Waits until `done` finds the state as it wants it.
+    pub(super) async fn until<T>(
+        &self,
+        operation: Operation,
+        done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+    ) -> Result<T> {
+        until(self.shared(), &self.watched, operation, done).await
+    }
+}

@@ -1,0 +1,107 @@
+//! Connecting and accepting.
+
+use std::time::Duration;
+
+use tokio::time;
+
+use super::Connection;
+use super::off::{Slow, off, refused};
+use crate::addr::Address;
+use crate::endpoint::{self, Connecting, Connector, Incoming, Settings};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::reactor::Watched;
+
+const WAIT_FOR: &str = "wait for";
+const SUBJECT: &str = "a connection that comes about";
+
+impl Connection {
+    /// Connects to a listener at `server`: see [`Connector::connect`].
+    ///
+    /// Dropped before, the attempt ends, and leaves nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Connector::connect`], and of [`from_blocking`](Self::from_blocking).
+    ///
+    /// # Panics
+    ///
+    /// As [`from_blocking`](Self::from_blocking).
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_create_ep")]
+    pub async fn connect(connector: &Connector, server: impl Into<Address>) -> Result<Self> {
+        let (connector, server) = (connector.clone(), server.into());
+        establish(move || connector.start(server)).await
+    }
+
+    /// Accepts a request, and waits for at most `timeout` until the connection stands: see
+    /// [`Incoming::accept`].
+    ///
+    /// Dropped before, the attempt ends, and leaves nothing; where the peer was not accepted yet it
+    /// is rejected.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Incoming::accept`], and of [`from_blocking`](Self::from_blocking).
+    ///
+    /// # Panics
+    ///
+    /// As [`from_blocking`](Self::from_blocking).
+    #[doc(alias = "rdma_accept")]
+    pub async fn accept(
+        incoming: Incoming,
+        settings: &Settings,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<Self> {
+        let (settings, private_data) = (settings.clone(), private_data.to_vec());
+        establish(move || incoming.start(&settings, &private_data, timeout)).await
+    }
+}
+
+/// What has become of an attempt.
+enum Step {
+    Waits(Slow<Connecting>),
+    Ended(Result<Slow<endpoint::Connection>>),
+}
+
+impl Step {
+    fn of(mut connecting: Connecting) -> Self {
+        match connecting.try_finish() {
+            Err(error) if *error.kind() == ErrorKind::WouldBlock => {
+                Self::Waits(Slow::new(connecting))
+            }
+            ended => Self::Ended(ended.map(Slow::new)),
+        }
+    }
+}
+
+/// Starts, and goes on until the connection stands. What that takes is done off the threads of
+/// tasks, and what is dropped on the way is dropped there too.
+async fn establish(
+    start: impl FnOnce() -> Result<Connecting> + Send + 'static,
+) -> Result<Connection> {
+    let cancelled = || Error::new(WAIT_FOR, SUBJECT, ErrorKind::Os(libc::ECANCELED));
+    let failed = |error| refused(WAIT_FOR, SUBJECT, &error);
+    let mut step = off(|| start().map(Step::of)).await.ok_or_else(cancelled)??;
+    let mut watched = None;
+    loop {
+        let connecting = match step {
+            Step::Waits(connecting) => connecting,
+            Step::Ended(ended) => return Connection::of(ended?, watched),
+        };
+        let watched = match &watched {
+            Some(watched) => watched,
+            None => watched.insert(Watched::new(connecting.epoll()).map_err(failed)?),
+        };
+        let readable = match connecting.deadline() {
+            None => Some(watched.readable().await),
+            // The next step says that it is too late.
+            Some(deadline) => time::timeout_at(deadline.into(), watched.readable()).await.ok(),
+        };
+        // Nobody else waits here, and who looks next looks at all there is.
+        if let Some(readable) = readable {
+            readable.map_err(failed)?.used_up();
+        }
+        step = off(|| Step::of(connecting.into_inner())).await.ok_or_else(cancelled)?;
+    }
+}

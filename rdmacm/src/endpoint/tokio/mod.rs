@@ -1,0 +1,53 @@
+//! The same for tasks of a tokio runtime: with the feature `tokio`.
+//!
+//! A [`Listener`] and a [`Connection`] as those of the [module above](super), whose calls are
+//! `async`: no thread waits. [`Connector`], [`Incoming`], [`Buffer`], [`Message`] and the others are
+//! the ones of there. All is written on the calls there that do not wait.
+//!
+//! ```no_run
+#![doc = include_str!("../../../examples/tokio_echo.rs")]
+//! ```
+//!
+//! # Waiting
+//!
+//! As many tasks as wanted may wait on a connection at once, for different things or the same, on
+//! threads of one runtime or of several. There are no calls with a timeout: give them to
+//! `tokio::time::timeout`, which drops them when it is over.
+//!
+//! What comes of a call that is dropped before it is ready, each says. In short: nothing is lost,
+//! neither messages nor buffers; what was posted is on its way; and memory that the device may
+//! still use is kept until it does not.
+//!
+//! # The runtime
+//!
+//! A listener and a connection belong to the runtime in which they are made, which must have I/O
+//! and time enabled; making one elsewhere panics, as with everything of tokio. When that runtime
+//! has ended, calls that would have to wait fail with ECANCELED, wherever they are awaited; the
+//! connection itself is there, [for threads](Connection::into_blocking) too. Connections that the
+//! runtime's tasks have are dropped with it, and their ends are not waited for longer than
+//! dropping the runtime waits for its other blocking work.
+//!
+//! # Calls that take their time
+//!
+//! What [takes its time](super#calls-that-take-their-time) in the kernel does so on the threads of
+//! the runtime for blocking work (`spawn_blocking`), of which it starts as many as there are such
+//! calls at once, up to `max_blocking_threads`: connecting and accepting, exporting, aborting and
+//! the last part of closing; and the end of a listener or a connection that is dropped within a
+//! runtime. Where there is none the thread does it that drops it.
+//!
+//! On the spot are dropped: an [`Incoming`], an [`Export`], and the last [`Buffer`] or [`Message`] of
+//! a connection that has ended, with which its memory is deregistered.
+#[cfg(doc)]
+use super::{Buffer, Connector, Export, Incoming, Message};
+
+mod connection;
+mod establish;
+mod halves;
+mod listener;
+mod off;
+mod remote;
+mod waiting;
+
+pub use connection::Connection;
+pub use halves::{ReceiveHalf, SendHalf};
+pub use listener::Listener;

@@ -1,0 +1,115 @@
+//! Memory of the peer, by tasks.
+
+use super::Connection;
+use super::off::{Slow, off};
+#[cfg(doc)]
+use crate::endpoint;
+use crate::endpoint::buffer::Buffer;
+use crate::endpoint::remote::{Change, WORD, number};
+use crate::endpoint::shared::Operation;
+use crate::endpoint::{Export, Memory, Remote, Rights};
+use crate::error::{Error, ErrorKind, Result};
+
+impl Connection {
+    /// Lets the peer reach `memory`, as far as `rights` go: see [`endpoint::Connection::export`].
+    ///
+    /// Dropped before, it has exported nothing that stays. The [`Export`] is revoked by who drops
+    /// it, which takes its time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::export`]; ECANCELED where the runtime ends.
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
+    pub async fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
+        let (pd, memory) = (self.shared().pd()?, memory.same());
+        match off(move || Export::new(&pd, &memory, rights).map(Slow::new)).await {
+            Some(export) => export.map(Slow::into_inner),
+            None => {
+                let kind = ErrorKind::Os(libc::ECANCELED);
+                Err(Error::new("export memory over", self.shared().name.clone(), kind))
+            }
+        }
+    }
+
+    /// Writes what is in `buffer` to the peer's memory, and gives the buffer back when that is done:
+    /// see [`endpoint::Connection::write`].
+    ///
+    /// Dropped before it is polled, it writes nothing, and the buffer goes back to the connection;
+    /// later, it is on its way, as with [`post_write`](Self::post_write).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::write`].
+    #[doc(alias = "rdma_post_write")]
+    pub async fn write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<Buffer> {
+        let operation = to.writing(offset, buffer.len())?;
+        self.carry_out(Operation::Write, buffer, operation).await
+    }
+
+    /// Writes what is in `buffer` to the peer's memory, without waiting until that is done:
+    /// [`endpoint::Connection::post_write`], which says all.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
+        self.connection.post_write(buffer, to, offset)
+    }
+
+    /// Fills `buffer`, as long as it is, from the peer's memory: see
+    /// [`endpoint::Connection::read`].
+    ///
+    /// Dropped before it is polled, it reads nothing; later, it reads on, and the buffer goes back to
+    /// the connection when that is done.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::read`].
+    #[doc(alias = "rdma_post_read")]
+    pub async fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
+        let length = buffer.len();
+        let operation = from.reading(offset, length)?;
+        let mut buffer = self.carry_out(Operation::Read, buffer, operation).await?;
+        buffer.set_len(length)?;
+        Ok(buffer)
+    }
+
+    /// Compares a number of the peer's memory, and stores another one there if they are equal: see
+    /// [`endpoint::Connection::compare_swap`].
+    ///
+    /// Dropped before, nobody knows whether it was done.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::compare_swap`].
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub async fn compare_swap(
+        &self,
+        at: &Remote,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64> {
+        self.change(at, offset, Change::CompareSwap { compare, swap }).await
+    }
+
+    /// Adds to a number of the peer's memory: see [`endpoint::Connection::fetch_add`].
+    ///
+    /// Dropped before, nobody knows whether it was done.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::fetch_add`].
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub async fn fetch_add(&self, at: &Remote, offset: u64, add: u64) -> Result<u64> {
+        self.change(at, offset, Change::FetchAdd { add }).await
+    }
+
+    async fn change(&self, at: &Remote, offset: u64, change: Change) -> Result<u64> {
+        let operation = at.changing(offset, change)?;
+        let mut buffer = self.buffer().await?;
+        buffer.set_len(WORD)?;
+        self.carry_out(Operation::Change, buffer, operation).await.map(|answer| number(&answer))
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use verbs_abi::{AlignedU64, ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_destroy_ah};
 
-use super::global_route::{GRH_LENGTH, sender};
+use super::global_route::{DatagramSource, GRH_LENGTH};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::same::equal_if_same;
@@ -94,7 +94,16 @@ impl AddressHandle {
         header: &[u8; GRH_LENGTH],
         port: u8,
     ) -> Result<Self> {
-        Self::new(pd, &sender(pd.context().device(), completion, header, port)?)
+        Self::for_source(pd, &DatagramSource::new(completion, header)?, port)
+    }
+
+    /// The same for a reply to `source`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`for_reply`](Self::for_reply).
+    pub fn for_source(pd: &ProtectionDomain, source: &DatagramSource, port: u8) -> Result<Self> {
+        Self::new(pd, &source.address(pd.context().device(), port)?)
     }
 
     /// The protection domain.

@@ -10,11 +10,16 @@
 //! contract of posting by hand keeps so.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
+use std::collections::VecDeque;
+
+use super::address_handle::AddressHandle;
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
 use super::outstanding::Outstanding;
 use super::queue_pair::QueuePair;
-use super::{Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
+use super::{
+    Completion, Payload, QpType, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 
@@ -35,6 +40,8 @@ pub struct BufferQueues {
     send_cq: Option<CompletionQueue>,
     /// The buffers of the requests that are posted.
     posted: Outstanding<Buffer>,
+    /// The address handles of the datagrams among them, with their identifiers, which ascend.
+    addresses: VecDeque<(u64, AddressHandle)>,
 }
 
 /// A buffer that could not be posted, and why.
@@ -62,7 +69,12 @@ impl BufferQueues {
         let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
         let recv_cq = qp.recv_cq().clone();
         let send_cq = Some(qp.send_cq().clone()).filter(|send_cq| *send_cq != recv_cq);
-        Self { qp, recv_cq, send_cq, posted }
+        let datagrams = match qp.qp_type() {
+            QpType::IB_UVERBS_QPT_UD => usize::try_from(caps.max_send_wr).expect("32 bits fit"),
+            _ => 0,
+        };
+        let addresses = VecDeque::with_capacity(datagrams);
+        Self { qp, recv_cq, send_cq, posted, addresses }
     }
 
     /// The queue pair.
@@ -78,7 +90,8 @@ impl BufferQueues {
     /// Posts a request that sends or writes the first `length` bytes of `buffer`, or reads into
     /// them. A completion follows.
     ///
-    /// [`QueuePair::post_send`], signalled. An atomic has 8 bytes, for what was there before.
+    /// [`QueuePair::post_send`], signalled. An atomic has 8 bytes, for what was there before. The
+    /// address handle of a datagram is held until that has completed.
     ///
     /// # Errors
     ///
@@ -95,6 +108,7 @@ impl BufferQueues {
             operation,
             SendOperation::Send
                 | SendOperation::SendWithImm { .. }
+                | SendOperation::SendTo { .. }
                 | SendOperation::Write { .. }
                 | SendOperation::WriteWithImm { .. }
                 | SendOperation::Read { .. }
@@ -105,7 +119,11 @@ impl BufferQueues {
             let error = self.invalid(libc::EINVAL, "the operation is not one over a buffer alone");
             return Err(BufferRefused { buffer: Some(buffer), error });
         }
-        self.post(buffer, length, |qp, wr_id, piece| {
+        let address = match operation {
+            SendOperation::SendTo { destination, .. } => Some(destination.address),
+            _ => None,
+        };
+        self.post(buffer, length, address, |qp, wr_id, piece| {
             // A piece of length 0 is one of 2 GiB to some hardware.
             let gather: &[Sge] = if length == 0 { &[] } else { piece };
             let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
@@ -130,7 +148,7 @@ impl BufferQueues {
     /// where the queue is full; those of [`QueuePair::post_recv`].
     pub fn receive(&mut self, buffer: Buffer) -> Result<(), BufferRefused> {
         let length = buffer.len();
-        self.post(buffer, length, |qp, wr_id, scatter| {
+        self.post(buffer, length, None, |qp, wr_id, scatter| {
             let mut queue = qp.receive_queue().map_err(Failure::unposted)?;
             // SAFETY: as in `send`.
             let pushed = unsafe { queue.push(&ReceiveRequest { wr_id, scatter }) };
@@ -139,11 +157,12 @@ impl BufferQueues {
         })
     }
 
-    /// Has `post` post a request over `length` bytes of `buffer`.
+    /// Has `post` post a request over `length` bytes of `buffer`, to `address` if it is a datagram.
     fn post(
         &mut self,
         buffer: Buffer,
         length: usize,
+        address: Option<&AddressHandle>,
         post: impl FnOnce(&QueuePair, u64, &[Sge]) -> Result<(), Failure>,
     ) -> Result<(), BufferRefused> {
         let refused = |buffer, error| Err(BufferRefused { buffer: Some(buffer), error });
@@ -160,7 +179,12 @@ impl BufferQueues {
                 return refused(buffer, self.invalid(libc::ENOMEM, "the queues are full"));
             }
         };
-        post(&self.qp, wr_id, &[piece]).map_err(|Failure { error, is_posted }| {
+        let posted = post(&self.qp, wr_id, &[piece]);
+        let is_posted = posted.as_ref().map_or_else(|failure| failure.is_posted, |()| true);
+        if let Some(address) = address.filter(|_| is_posted) {
+            self.addresses.push_back((wr_id, address.clone()));
+        }
+        posted.map_err(|Failure { error, .. }| {
             let buffer = if is_posted { None } else { self.posted.take(wr_id) };
             BufferRefused { buffer, error }
         })
@@ -180,8 +204,16 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll(&mut self, mut each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, recv_cq, send_cq, posted } = self;
+        let Self { qp, recv_cq, send_cq, posted, addresses } = self;
         let number = qp.number();
+        let mut each = |buffer, completion: &Completion| {
+            if !addresses.is_empty() {
+                let found = addresses.binary_search_by_key(&completion.wr_id(), |(id, _)| *id);
+                // Sends complete in the order in which they were posted.
+                addresses.drain(..found.map_or(0, |place| place + 1));
+            }
+            each(buffer, completion);
+        };
         let polled = poll(recv_cq, number, posted, &mut each)?;
         match send_cq {
             None => Ok(polled),
@@ -242,7 +274,9 @@ impl Drop for BufferQueues {
         // Before any lock. The buffers of a forked child are memory of its own, which no device
         // knows.
         if self.qp.inner.object.belongs_here() {
-            unpoisoned(self.qp.inner.kept.lock()).extend(self.posted.drain());
+            let mut kept = unpoisoned(self.qp.inner.kept.lock());
+            kept.buffers.extend(self.posted.drain());
+            kept.addresses.extend(self.addresses.drain(..).map(|(_, address)| address));
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The global route header in front of a received datagram, and the way back that follows from it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use nix::errno::Errno;
-use verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route, ib_wc_flags};
+use verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 
 use super::work_completion::Completion;
 use crate::device::{Device, Gid, GidType};
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
 /// Bytes in front of a datagram in the memory that receives it, where the device stores the global
@@ -24,7 +26,7 @@ const NEXT_UDP: u8 = 17;
 const NEXT_BTH: u8 = 0x1b;
 
 /// What a header says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Header {
     source: Gid,
     destination: Gid,
@@ -41,10 +43,6 @@ impl Header {
         let flow_label = flow_class & 0xf_ffff;
         if is_ipv4(bytes) {
             let gid = |at| Gid::from(Ipv4Addr::from(part::<4>(bytes, at)).to_ipv6_mapped());
-            let destination = part(bytes, IPV4 + 16);
-            if Ipv4Addr::from(destination).is_multicast() {
-                return Err(GROUP);
-            }
             return Ok(Self {
                 source: gid(IPV4 + 12),
                 destination: gid(IPV4 + 16),
@@ -60,9 +58,6 @@ impl Header {
             _ => return Err("its header is neither of InfiniBand nor of IP with UDP"),
         };
         let (source, destination) = (Gid(part(bytes, 8)), Gid(part(bytes, 24)));
-        if destination.0[0] == 0xff {
-            return Err(GROUP);
-        }
         let [_, _, _, class] = (flow_class >> 20).to_be_bytes();
         Ok(Self {
             source,
@@ -74,8 +69,6 @@ impl Header {
         })
     }
 }
-
-const GROUP: &str = "it came to a multicast group, not to an address of the port";
 
 /// Whether the last 20 bytes are an IPv4 header. Where the first ones could be IPv6 the checksum
 /// decides: there they are the tail of an address.
@@ -90,45 +83,115 @@ fn is_ipv4(bytes: &[u8; GRH_LENGTH]) -> bool {
     bytes[IPV4] == 0x45 && folded == 0xffff
 }
 
-/// The address of who sent the datagram that `completion` is about, as `port` of `device` reaches
-/// it.
-pub(super) fn sender(
-    device: &Device,
-    completion: &Completion,
-    header: &[u8; GRH_LENGTH],
-    port: u8,
-) -> Result<ib_uverbs_ah_attr> {
-    const OPERATION: &str = "find the sender of";
-    let subject = || format!("a datagram on port {port} of {}", device.name());
-    let wc = &completion.0;
-    let mut address = ib_uverbs_ah_attr {
-        dlid: wc.slid,
-        sl: wc.sl,
-        src_path_bits: wc.dlid_path_bits,
-        port_num: port,
-        ..ib_uverbs_ah_attr::default()
-    };
-    if !completion.flags().contains(ib_wc_flags::IB_WC_GRH) {
-        return Ok(address);
+/// Where a datagram came from, and where to: what its completion and the header in front of it say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DatagramSource {
+    header: Option<Header>,
+    qp_num: u32,
+    lid: u16,
+    service_level: u8,
+    path_bits: u8,
+}
+
+const OPERATION: &str = "find the sender of";
+
+impl DatagramSource {
+    /// Reads where the datagram that `completion` says was received came from, with `header` at
+    /// the beginning of its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] where the header is none of a protocol that is known.
+    pub fn new(completion: &Completion, header: &[u8; GRH_LENGTH]) -> Result<Self> {
+        let header = match completion.has_grh() {
+            false => None,
+            true => Some(
+                Header::parse(header)
+                    .map_err(|why| Error::invalid(OPERATION, "a datagram", why))?,
+            ),
+        };
+        Ok(Self {
+            header,
+            qp_num: completion.src_qp(),
+            lid: completion.slid(),
+            service_level: completion.sl(),
+            path_bits: completion.dlid_path_bits(),
+        })
     }
-    let header = Header::parse(header).map_err(|why| Error::invalid(OPERATION, subject(), why))?;
-    let mut entries = device.port(port.into())?.gids()?;
-    let meant = entries
-        .find(|entry| entry.gid == header.destination && entry.kind == Some(header.kind))
-        .and_then(|entry| u8::try_from(entry.index).ok());
-    let Some(sgid_index) = meant else {
-        return Err(Error::os(OPERATION, subject(), Errno::ENOENT));
-    };
-    address.is_global = 1;
-    address.grh = ib_uverbs_global_route {
-        dgid: header.source.0,
-        flow_label: header.flow_label,
-        sgid_index,
-        hop_limit: header.hop_limit,
-        traffic_class: header.traffic_class,
-        reserved: 0,
-    };
-    Ok(address)
+
+    /// The number of the queue pair that sent it.
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// The LID of the port that sent it; 0 on RoCE.
+    pub fn lid(&self) -> u16 {
+        self.lid
+    }
+
+    /// The GID of the port that sent it. A datagram on InfiniBand need not have one.
+    pub fn gid(&self) -> Option<Gid> {
+        self.header.map(|header| header.source)
+    }
+
+    /// The GID that it was sent to: one of the port that received it, or of a multicast group.
+    pub fn destination(&self) -> Option<Gid> {
+        self.header.map(|header| header.destination)
+    }
+
+    /// Whether it was sent to a multicast group.
+    pub fn is_to_group(&self) -> bool {
+        self.destination().is_some_and(is_group)
+    }
+
+    /// The same as if it had been sent to `gid` of the port: to answer what came to a multicast
+    /// group, which is no address to answer from.
+    #[must_use]
+    pub fn sent_to(self, gid: Gid) -> Self {
+        let header = self.header.map(|header| Header { destination: gid, ..header });
+        Self { header, ..self }
+    }
+
+    /// The address that it came from, as `port` of `device` reaches it.
+    pub(super) fn address(&self, device: &Device, port: u8) -> Result<ib_uverbs_ah_attr> {
+        let subject = || format!("a datagram on port {port} of {}", device.name());
+        let mut address = ib_uverbs_ah_attr {
+            dlid: self.lid,
+            sl: self.service_level,
+            src_path_bits: self.path_bits,
+            port_num: port,
+            ..ib_uverbs_ah_attr::default()
+        };
+        let Some(header) = self.header else { return Ok(address) };
+        if is_group(header.destination) {
+            let why = "it came to a multicast group, not to an address of the port";
+            return Err(Error::invalid(OPERATION, subject(), why));
+        }
+        let mut entries = device.port(port.into())?.gids()?;
+        let meant = entries
+            .find(|entry| entry.gid == header.destination && entry.kind == Some(header.kind))
+            .and_then(|entry| u8::try_from(entry.index).ok());
+        let Some(sgid_index) = meant else {
+            return Err(Error::os(OPERATION, subject(), Errno::ENOENT));
+        };
+        address.is_global = 1;
+        address.grh = ib_uverbs_global_route {
+            dgid: header.source.0,
+            flow_label: header.flow_label,
+            sgid_index,
+            hop_limit: header.hop_limit,
+            traffic_class: header.traffic_class,
+            reserved: 0,
+        };
+        Ok(address)
+    }
+}
+
+/// Whether it is the GID of a multicast group.
+fn is_group(gid: Gid) -> bool {
+    let address = Ipv6Addr::from(gid);
+    let v4 = address.to_ipv4_mapped();
+    v4.map_or_else(|| address.is_multicast(), |v4| v4.is_multicast())
 }
 
 fn part<const N: usize>(bytes: &[u8; GRH_LENGTH], at: usize) -> [u8; N] {
@@ -165,7 +228,7 @@ mod tests {
     }
 
     fn gid(text: &str) -> Gid {
-        text.parse::<std::net::Ipv6Addr>().unwrap().into()
+        text.parse::<Ipv6Addr>().unwrap().into()
     }
 
     #[test]
@@ -198,12 +261,10 @@ mod tests {
 
     #[test]
     fn groups_are_no_addresses_to_reply_from() {
-        let mut bytes = ipv4();
-        bytes[IPV4 + 16] = 239;
-        assert_eq!(Header::parse(&bytes), Err(GROUP));
-        let mut bytes = ipv6(NEXT_UDP);
-        bytes[24] = 0xff;
-        assert_eq!(Header::parse(&bytes), Err(GROUP));
+        assert!(is_group(gid("::ffff:239.1.2.3")) && is_group(gid("ff0e::1")));
+        for address in ["::ffff:10.0.0.1", "fd00::1", "::efff:1", "fe80::ff02"] {
+            assert!(!is_group(gid(address)), "{address}");
+        }
         assert!(Header::parse(&[0; GRH_LENGTH]).is_err());
     }
 }

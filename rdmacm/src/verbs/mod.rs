@@ -5,7 +5,7 @@
 //! goes. Children hold what they were made from, so that it is there in whatever order handles are
 //! dropped. A memory region that a window is bound to stays registered until the window lets go of it.
 //! What a posted request names is not held by it: its memory region and its address handle must live
-//! until it has completed. [`BufferQueues`] hold the buffers that are posted to them, without `unsafe`.
+//! until it has completed. [`BufferQueues`] hold both of what is posted to them, without `unsafe`.
 //!
 //! # After a fork
 //!
@@ -63,7 +63,7 @@ pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub(crate) use context::Depths;
 pub use copied_memory::Memory;
-pub use global_route::GRH_LENGTH;
+pub use global_route::{DatagramSource, GRH_LENGTH};
 pub use memory::{MemoryRegion, Reregistration};
 pub use memory_window::MemoryWindow;
 pub use pd::ProtectionDomain;

@@ -9,6 +9,7 @@ use verbs_abi::{
     ib_uverbs_qp_attr, ib_uverbs_query_qp_resp,
 };
 
+use super::address_handle::AddressHandle;
 use super::attributes::{QueuePairAttributes, modification, query};
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
@@ -151,8 +152,15 @@ pub(super) struct Inner {
     /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
     /// detached.
     pub(super) groups: Mutex<Vec<Group>>,
-    /// Behind the object: buffers that the device may use as long as the kernel's queue pair is there.
-    pub(super) kept: Mutex<Vec<Buffer>>,
+    /// Behind the object: what the device may use as long as the kernel's queue pair is there.
+    pub(super) kept: Mutex<Kept>,
+}
+
+/// What belongs to requests that nobody waits for.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) addresses: Vec<AddressHandle>,
 }
 
 impl QueuePair {
@@ -516,7 +524,8 @@ impl Drop for Inner {
             }
             // Where the queue pair stays, the device may use them as long.
             let kept = mem::take(unpoisoned(self.kept.get_mut()));
-            if !kept.is_empty() && !self.object.is_destroyed() && self.object.destroy().is_err() {
+            let is_something = !(kept.buffers.is_empty() && kept.addresses.is_empty());
+            if is_something && !self.object.is_destroyed() && self.object.destroy().is_err() {
                 mem::forget(kept);
             }
         }

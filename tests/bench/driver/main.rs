@@ -3,7 +3,7 @@
 //!
 //! - `connect` and the directories of our programs, linked dynamically and statically, for
 //!   [what a connection costs](connect);
-//! - `data` and the directory of our programs for [what messages cost](data).
+//! - `latency` or `rates` and the directory of our programs for [what messages cost](data).
 //!
 //! What varies is measured in rounds, in which ours and the C program run by turns.
 
@@ -47,8 +47,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             let directories = [linked_dynamically, linked_statically].map(Path::new);
             connect::rows(&device, address, directories)
         }
-        (Some("data"), [directory]) => data::rows(&device, address, Path::new(directory)),
-        _ => return Err("the subject is `connect` with two directories, or `data` with one".into()),
+        (Some("latency"), [directory]) => data::latency(&device, address, Path::new(directory)),
+        (Some("rates"), [directory]) => data::rates(&device, address, Path::new(directory)),
+        _ => {
+            let usage = "`connect` with two directories, or `latency` or `rates` with one";
+            return Err(format!("the subject is {usage}").into());
+        }
     }?;
     run::progress(&format!("{} runs were useless and made again", run::made_again()));
     Ok(write!(io::stdout(), "{}", Table(&rows))?)

@@ -9,9 +9,9 @@
 //! without rest, so that more threads want a processor than there are. Left alone, the scheduler lets a
 //! program poll to the end of its slice, some milliseconds, while the thread that would bring the message
 //! waits: what is measured then is who waits how often. So everything here runs in the idle class, and no
-//! slice is protected: whatever is not in that class gets a processor at once. And each of the two programs
-//! has a processor of its own: where both are on one, which the scheduler does not mend in this class, each
-//! message waits for the end of a slice.
+//! slice is protected: whatever is not in that class gets a processor at once. And for latencies each of the
+//! two programs has a processor of its own: where both are on one, which the scheduler does not mend in this
+//! class, each message waits for the end of a slice. Of a rate that costs both programs the same part.
 
 use std::error::Error;
 use std::fs;

@@ -42,8 +42,8 @@ A command line that is wrong ends with status 2.
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
       6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
       connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
-      `data` what messages cost: latency, bandwidth and rate beside perftest's, for sizes from 2 to
-      65536, and system calls. Goals that are not reached are named; they do not change the exit status.
+      `data` what messages cost, beside perftest's, for sizes from 2 to 65536: latency, and system calls;
+      then bandwidth and rate, again by the instructions. Goals that are not reached are named; they do not change the exit status.
 
   ci
       Checks format, lints and documentation, then does what test does.

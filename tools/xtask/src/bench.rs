@@ -50,31 +50,54 @@ impl Subject {
         ["ibverbs-providers", programs, "strace"]
     }
 
-    /// Connections with one: where the client, the server and the kernel's threads run beside each other, times
-    /// differ by half from run to run. Who waits for messages does so at work, each side with a processor of
-    /// its own.
-    fn processors(self) -> NonZeroUsize {
+    /// What is measured in a guest each.
+    fn parts(self) -> &'static [Part] {
         match self {
-            Self::Connect => NonZeroUsize::MIN,
-            Self::Data => host::processors(),
+            Self::Connect => &[Part::Connect],
+            Self::Data => &[Part::Latency, Part::Rates],
+        }
+    }
+}
+
+/// What one guest measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Connect,
+    Latency,
+    Rates,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Latency => "latency",
+            Self::Rates => "rates",
         }
     }
 
-    /// Who waits for messages at work would wait for as long as the other processor's turn lasts.
+    /// With one processor, whose clock counts instructions, times are what was executed, and nearly the same
+    /// in every run. Where the client, the server and the kernel's threads run beside each other, they differ by
+    /// half. But who waits at work for a single message would wait for the end of the other side's turn:
+    /// latencies take a processor for each side.
     fn counts_instructions(self) -> bool {
-        self == Self::Connect
+        self != Self::Latency
+    }
+
+    fn processors(self) -> NonZeroUsize {
+        if self.counts_instructions() { NonZeroUsize::MIN } else { host::processors() }
     }
 
     /// Many runs, one after the other, in a machine that others may load.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Connect => 1200,
-            Self::Data => 2400,
+            Self::Latency | Self::Rates => 3600,
         })
     }
 }
 
-/// Measures in a guest of each kernel, on each of the devices that it has. Success says that everything was measured,
+/// Measures in guests of each kernel, on each of the devices that it has. Success says that everything was measured,
 /// whatever the numbers are.
 pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> Result<ExitCode> {
     let on = |kernel: &Kernel| kernel.devices().iter().filter(|device| devices.contains(device));
@@ -113,21 +136,28 @@ pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> R
                 Device::Rxe => "10.0.0.1",
                 Device::Siw => "10.0.0.2",
             };
-            progress(&format!("== Linux {}, {}", kernel.name(), device.name()));
-            let guest = Guest {
-                devices: vec![*device],
-                processors: subject.processors(),
-                counts_instructions: subject.counts_instructions(),
-                limit: subject.limit(),
-                ..Guest::new(*kernel)
-            };
-            let names = [device.name(), address, subject.name()].map(OsString::from);
-            let mut command = vec![driver.clone().into_os_string()];
-            command.extend(names);
-            command.extend(directories.iter().map(OsString::from));
-            let status = vm::run(&guest, &command)?;
-            if status != ExitCode::SUCCESS {
-                return Ok(status);
+            for part in subject.parts() {
+                progress(&format!(
+                    "== Linux {}, {}: {}",
+                    kernel.name(),
+                    device.name(),
+                    part.name()
+                ));
+                let guest = Guest {
+                    devices: vec![*device],
+                    processors: part.processors(),
+                    counts_instructions: part.counts_instructions(),
+                    limit: part.limit(),
+                    ..Guest::new(*kernel)
+                };
+                let names = [device.name(), address, part.name()].map(OsString::from);
+                let mut command = vec![driver.clone().into_os_string()];
+                command.extend(names);
+                command.extend(directories.iter().map(OsString::from));
+                let status = vm::run(&guest, &command)?;
+                if status != ExitCode::SUCCESS {
+                    return Ok(status);
+                }
             }
         }
     }

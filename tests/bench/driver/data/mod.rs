@@ -44,24 +44,39 @@ const LIST_GOAL: f64 = 1.2;
 /// Messages of two runs under strace: each costs what the longer one makes more calls for.
 const TRACED: [u32; 2] = [100, 1100];
 
-/// Measures on the device, with our programs in the directory.
-pub(crate) fn rows(
+/// Measures on the device, with our programs in the directory, how long single messages take, and what
+/// every message asks of the kernel.
+pub(crate) fn latency(
     device: &Device,
     address: &str,
     directory: &Path,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
-    scheduler::cut_slices()?;
-    let cycles = printed::cycles(&fs::read_to_string("/proc/cpuinfo")?);
-    let cycles = cycles.ok_or("the kernel does not know the processor's clock")?;
-    let bench = Bench { place: Place { directory, device, address, port: PORT, cycles } };
+    let bench = Bench::new(device, address, directory)?;
     let mut rows = Vec::new();
     // Before: strace is to get a processor from those that poll.
-    for load in kinds() {
+    for load in latencies().chain(bandwidths()) {
         rows.push(bench.calls(&load)?);
     }
     scheduler::prefer_others()?;
     rows.push(bench.clock()?);
-    for load in kinds() {
+    for load in latencies() {
+        for size in SIZES {
+            rows.push(bench.figures(Load { size, ..load })?);
+        }
+    }
+    Ok(rows)
+}
+
+/// The same with how many messages go in a time.
+pub(crate) fn rates(
+    device: &Device,
+    address: &str,
+    directory: &Path,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let bench = Bench::new(device, address, directory)?;
+    scheduler::prefer_others()?;
+    let mut rows = vec![bench.clock()?];
+    for load in bandwidths() {
         for size in SIZES {
             rows.push(bench.figures(Load { size, ..load })?);
         }
@@ -73,15 +88,29 @@ pub(crate) fn rows(
 }
 
 /// One load of each kind.
-fn kinds() -> impl Iterator<Item = Load> {
-    let load = |test, operation| Load::new(test, operation, SIZES[0]);
-    let latency = LATENCY.map(|operation| load(Test::Latency, operation));
-    let bandwidth = BANDWIDTH.map(|operation| load(Test::Bandwidth, operation));
-    latency.into_iter().chain(bandwidth)
+fn latencies() -> impl Iterator<Item = Load> {
+    LATENCY.into_iter().map(|operation| Load::new(Test::Latency, operation, SIZES[0]))
+}
+
+fn bandwidths() -> impl Iterator<Item = Load> {
+    BANDWIDTH.into_iter().map(|operation| Load::new(Test::Bandwidth, operation, SIZES[0]))
 }
 
 struct Bench<'a> {
     place: Place<'a>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(
+        device: &'a Device,
+        address: &'a str,
+        directory: &'a Path,
+    ) -> Result<Self, Box<dyn Error>> {
+        scheduler::cut_slices()?;
+        let cycles = printed::cycles(&fs::read_to_string("/proc/cpuinfo")?);
+        let cycles = cycles.ok_or("the kernel does not know the processor's clock")?;
+        Ok(Self { place: Place { directory, device, address, port: PORT, cycles } })
+    }
 }
 
 impl Bench<'_> {

@@ -17,6 +17,7 @@ mod dice;
 mod drain;
 mod endpoint_connect;
 mod endpoint_connecting;
+mod endpoint_datagrams;
 mod endpoint_end;
 mod endpoint_keep_alive;
 mod endpoint_loop;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::shared::Shared;
 use super::traffic::Arrived;
 #[cfg(doc)]
-use super::{Connection, Settings};
+use super::{Connection, DatagramSocket, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{self, SendOperation};
 
@@ -16,7 +16,7 @@ const HELD: &str = "it is taken out only where the value goes";
 /// A buffer to send: [bytes](Deref) of registered memory, all that the buffer has, until they are
 /// made fewer.
 ///
-/// Of [`Connection::buffer`]. Dropping it gives it back to its connection. It keeps the memory of
+/// Of [`Connection::buffer`] or [`DatagramSocket::buffer`]. Dropping it gives it back to its connection. It keeps the memory of
 /// that registered and its descriptors open, also when the connection has ended.
 pub struct Buffer {
     memory: Option<verbs::Buffer>,
@@ -27,13 +27,13 @@ pub struct Buffer {
 
 impl Buffer {
     pub(super) fn new(memory: verbs::Buffer, shared: &Arc<Shared>) -> Self {
-        let length = memory.len();
-        Self { memory: Some(memory), length, imm_data: None, shared: Arc::clone(shared) }
+        let shared = Arc::clone(shared);
+        Self { memory: Some(memory), length: shared.longest, imm_data: None, shared }
     }
 
-    /// How many bytes it can have: [`Settings::buffer_size`].
+    /// How many bytes it can have: [`Settings::buffer_size`], or [`DatagramSocket::mtu`].
     pub fn capacity(&self) -> usize {
-        self.memory().len()
+        self.shared.longest
     }
 
     /// Makes the message that it will be `length` bytes long. What is in those stays.
@@ -66,6 +66,10 @@ impl Buffer {
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     pub fn set_imm_data(&mut self, imm_data: Option<u32>) {
         self.imm_data = imm_data;
+    }
+
+    pub(super) fn imm_data(&self) -> Option<u32> {
+        self.imm_data
     }
 
     /// What sends it.
@@ -121,11 +125,13 @@ impl fmt::Debug for Buffer {
 
 /// A message that was received: its [bytes](Deref), where the device has put them.
 ///
-/// Of [`Connection::recv`]. Dropping it makes its buffer receive another message: who keeps as many
+/// Of [`Connection::recv`] or [`DatagramSocket::recv_from`]. Dropping it makes its buffer receive another message: who keeps as many
 /// as there are [buffers](Settings::receive_buffers) receives no more. It keeps the memory of its
 /// connection registered and its descriptors open, also when the connection has ended.
 pub struct Message {
     memory: Option<verbs::Buffer>,
+    /// Where it begins in its memory.
+    start: usize,
     length: usize,
     imm_data: Option<u32>,
     shared: Arc<Shared>,
@@ -133,8 +139,8 @@ pub struct Message {
 
 impl Message {
     pub(super) fn new(arrived: Arrived, shared: &Arc<Shared>) -> Self {
-        let Arrived { buffer, length, imm_data } = arrived;
-        Self { memory: Some(buffer), length, imm_data, shared: Arc::clone(shared) }
+        let Arrived { buffer, start, length, imm_data, .. } = arrived;
+        Self { memory: Some(buffer), start, length, imm_data, shared: Arc::clone(shared) }
     }
 
     /// The number that the peer sent with it, if it did.
@@ -147,7 +153,7 @@ impl Deref for Message {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory.as_ref().expect(HELD)[..self.length]
+        &self.memory.as_ref().expect(HELD)[self.start..self.start + self.length]
     }
 }
 

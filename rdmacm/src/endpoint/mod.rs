@@ -38,6 +38,12 @@
 //! Bounds and rights are checked where the call is made, as far as they are known there, and by
 //! this side's device in any case.
 //!
+//! # Datagrams
+//!
+//! A [`DatagramSocket`] needs no connection: it sends datagrams to any [`Peer`], which it has found
+//! by address or heard of, and to a [`Group`] of them. Its buffers are as those of a connection, but
+//! a datagram is as long as a packet at most, and one that finds no buffer is lost.
+//!
 //! # What happens at the end
 //!
 //! Dropping a [`Connection`] ends it at once and waits for nobody: the peer hears of the end, the
@@ -58,13 +64,17 @@ mod buffer;
 mod connecting;
 mod connection;
 mod connector;
+mod datagrams;
 mod deadline;
+mod group;
 mod halves;
 mod keep_alive;
 mod listener;
 mod parts;
+mod peer;
 mod readiness;
 mod remote;
+mod rendezvous;
 mod sending;
 mod settings;
 mod shared;
@@ -78,8 +88,11 @@ pub use buffer::{Buffer, Message};
 pub use connecting::Connecting;
 pub use connection::Connection;
 pub use connector::Connector;
+pub use datagrams::{DatagramSettings, DatagramSocket};
+pub use group::Group;
 pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::{Incoming, Listener};
+pub use peer::Peer;
 pub use remote::{Export, Remote, Rights};
 pub use settings::Settings;
 

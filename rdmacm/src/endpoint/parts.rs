@@ -9,7 +9,7 @@ use crate::cm::CmId;
 use crate::device::{DriverId, Transport};
 use crate::error::Result;
 use crate::verbs::{
-    Buffer, BufferQueues, CompletionChannel, CompletionQueue, ProtectionDomain,
+    Buffer, BufferQueues, CompletionChannel, CompletionQueue, ProtectionDomain, QpState,
     QueuePairAttributes, QueuePairInit, WcStatus,
 };
 
@@ -52,7 +52,7 @@ impl Parts {
             free,
             sends: (0..sends).map(|_| Sent::Unwanted).collect(),
             sending: 0,
-            lost: false,
+            lost: None,
             inbox: VecDeque::with_capacity(receives),
             keep_alive,
             ends_with_connection: context.transport() == Transport::Iwarp,
@@ -60,8 +60,20 @@ impl Parts {
                 Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,
                 _ => WcStatus::IB_WC_LOC_LEN_ERR,
             },
+            senders: None,
+            is_broken: false,
+            idle: Vec::new(),
         };
         Ok((Self { id, queues, cq }, traffic, completions))
+    }
+
+    /// Has the queue pair of a socket for datagrams, of which nothing is posted, work again.
+    pub(super) fn set_up_again(&self) -> Result<()> {
+        let qp = self.queues.qp();
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RESET))?;
+        qp.modify(&self.id.init_qp_attr(QpState::IB_QPS_INIT)?)?;
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTR))?;
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0))
     }
 
     /// Has the peer try again soon where a message of its finds no buffer: the connection manager

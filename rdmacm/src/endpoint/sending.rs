@@ -8,7 +8,7 @@ use super::shared::{Operation, Patience, Shared};
 use super::state::State;
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{self, SendOperation};
+use crate::verbs::{self, SendOperation, WcStatus};
 
 /// A buffer that was posted, and that somebody waits for until this is dropped.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Shared {
         then: Sent,
     ) -> Result<usize> {
         if !buffer.is_of(self) {
-            let reason = "the buffer is of another connection";
+            let reason = "the buffer is of another connection or socket";
             return Err(Error::invalid(what.name(), self.name.clone(), reason));
         }
         let length = buffer.len();
@@ -80,6 +80,15 @@ impl Shared {
         // Dropped while this is locked, the buffer itself would wait for ever.
         let memory = buffer.into_memory();
         let index = memory.index();
+        if guarded.state.traffic.is_broken {
+            guarded.state.poll()?;
+            self.tell_all(&mut guarded);
+        }
+        if guarded.state.traffic.is_broken {
+            drop(guarded);
+            self.give_back(memory);
+            return Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)));
+        }
         let State { parts, traffic, .. } = &mut guarded.state;
         let failure = traffic.failure();
         let (Some(parts), None) = (parts.as_mut(), &failure) else {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::deadline::{has_passed, within};
 use super::keep_alive::KeepAlive;
+use super::parts::Parts;
 use super::readiness::{Readiness, Ready};
+use super::rendezvous::Rendezvous;
 use super::state::State;
 use super::tasks::{Tasks, Telling};
 use super::traffic::End;
@@ -30,11 +32,13 @@ pub(super) struct Shared {
     changed: Condvar,
     /// Who waits without a thread.
     pub(super) tasks: Tasks,
-    channel: EventChannel,
+    pub(super) channel: EventChannel,
     completions: CompletionChannel,
     pub(super) readiness: Arc<Readiness>,
     /// How errors name the connection.
     pub(super) name: String,
+    /// Bytes of the longest message.
+    pub(super) longest: usize,
 }
 
 /// What one thread at a time has.
@@ -83,6 +87,7 @@ struct Missed {
     message: bool,
     flush: bool,
     close: bool,
+    answer: bool,
 }
 
 /// What is waited for.
@@ -96,6 +101,8 @@ pub(super) enum Operation {
     Receive,
     Flush,
     Close,
+    Resolve,
+    Join,
 }
 
 impl Operation {
@@ -110,6 +117,8 @@ impl Operation {
             Self::Receive => "receive on",
             Self::Flush => "flush",
             Self::Close => "close",
+            Self::Resolve => "resolve a peer for",
+            Self::Join => "join a multicast group on",
         }
     }
 }
@@ -154,23 +163,29 @@ impl Missed {
             Operation::Receive => self.message = in_vain,
             Operation::Flush => self.flush = in_vain,
             Operation::Close => self.close = in_vain,
+            Operation::Resolve | Operation::Join => self.answer = in_vain,
             Operation::Send | Operation::Write | Operation::Read | Operation::Change => {}
         }
     }
 
     /// Whether something of it is to be had by now.
     fn is_there(self, state: &State) -> bool {
-        let State { traffic, disconnected, .. } = state;
+        let State { traffic, disconnected, rendezvous, .. } = state;
+        let rendezvous = rendezvous.as_deref();
+        let has_loss = || rendezvous.is_some_and(|rendezvous| rendezvous.groups.has_loss());
+        let has_answer = || rendezvous.is_some_and(Rendezvous::has_answer);
         let has_ended = traffic.end.is_some();
         let is_closing = match traffic.end {
             None => traffic.sending == 0,
             Some(End::Here) => *disconnected,
             Some(_) => true,
         };
-        self.buffer && (has_ended || !traffic.free.is_empty())
-            || self.message && (has_ended || !traffic.inbox.is_empty())
+        let has_buffer = !(traffic.free.is_empty() || traffic.is_broken);
+        self.buffer && (has_ended || has_buffer)
+            || self.message && (has_ended || !traffic.inbox.is_empty() || has_loss())
             || self.flush && (has_ended || traffic.sending == 0)
             || self.close && is_closing
+            || self.answer && (has_ended || has_answer())
     }
 }
 
@@ -181,6 +196,7 @@ impl Shared {
         completions: CompletionChannel,
         readiness: Arc<Readiness>,
         name: String,
+        longest: usize,
     ) -> Result<Self> {
         completions.set_nonblocking(true)?;
         readiness.add_completions(&completions)?;
@@ -205,6 +221,7 @@ impl Shared {
             completions,
             readiness,
             name,
+            longest,
         })
     }
 
@@ -288,7 +305,7 @@ impl Shared {
         }
         outcome.map_err(|kind| match kind {
             // Without the name, which would have to be copied: this comes often.
-            ErrorKind::WouldBlock => Error::new(operation.name(), "a connection", kind),
+            ErrorKind::WouldBlock => Error::new(operation.name(), "an endpoint", kind),
             kind => self.error(operation, kind),
         })
     }
@@ -377,7 +394,7 @@ impl Shared {
     }
 
     /// Tells everybody, also who sleeps on the descriptors, of a change that those do not tell of.
-    fn tell_all(&self, guarded: &mut Locked<'_>) {
+    pub(super) fn tell_all(&self, guarded: &mut Locked<'_>) {
         self.tell(guarded);
         self.ring(guarded, true);
     }
@@ -400,8 +417,7 @@ impl Shared {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
         let State { parts, traffic, .. } = &mut guarded.state;
         if let (Some(parts), None) = (parts, traffic.end) {
-            // Refused only where the connection is about to end.
-            let _ = parts.queues.receive(memory);
+            traffic.receive(&mut parts.queues, memory);
         }
     }
 
@@ -423,6 +439,21 @@ impl Shared {
             Some(parts) => Ok(parts.queues.qp().pd().clone()),
             None => Err(Error::new(OPERATION, self.name.clone(), ErrorKind::Disconnected)),
         }
+    }
+
+    /// Has `each` look for peers or groups, unless the socket has ended.
+    pub(super) fn rendezvous<T>(
+        &self,
+        operation: Operation,
+        each: impl FnOnce(&mut Rendezvous, &Parts) -> Result<T>,
+    ) -> Result<T> {
+        let mut guarded = self.lock(operation.name())?;
+        let State { parts, traffic, rendezvous, .. } = &mut guarded.state;
+        let failure = traffic.failure();
+        let (Some(parts), Some(rendezvous), None) = (parts, rendezvous, &failure) else {
+            return Err(self.error(operation, failure.unwrap_or(ErrorKind::Disconnected)));
+        };
+        each(rendezvous, parts)
     }
 
     /// Tells the peer of the end, unless it is known.

@@ -3,10 +3,11 @@
 use std::mem;
 
 use super::parts::Parts;
+use super::rendezvous::Rendezvous;
 use super::traffic::{Arrived, End, Traffic};
 use crate::cm::{Event, EventChannel, EventType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{Buffer, CompletionChannel};
+use crate::verbs::{Buffer, CompletionChannel, QpState, QueuePairAttributes};
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct State {
     /// Absent once the connection was ended here.
     pub(super) parts: Option<Parts>,
     pub(super) traffic: Traffic,
+    /// Of a socket for datagrams, until it was ended here.
+    pub(super) rendezvous: Option<Box<Rendezvous>>,
     /// The kernel has said that both sides know of the end.
     pub(super) disconnected: bool,
     /// The completion queue is armed, or its event was not read yet.
@@ -23,20 +26,28 @@ pub(super) struct State {
 impl State {
     /// That of new parts, whose completion queue is armed.
     pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
-        Self { parts: Some(parts), traffic, disconnected: false, armed: true }
+        let (parts, rendezvous) = (Some(parts), None);
+        Self { parts, traffic, rendezvous, disconnected: false, armed: true }
     }
 
     /// A buffer for sending that nobody has, where there is one or will be none.
     pub(super) fn buffer(&mut self) -> Option<Result<Buffer, ErrorKind>> {
         match self.traffic.failure() {
             Some(failure) => Some(Err(failure)),
+            // What would be sent now would be lost.
+            None if self.traffic.is_broken => None,
             None => self.traffic.free.pop().map(Ok),
         }
     }
 
     /// The buffer for sending that has this index, where its message was sent or will not be.
     pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, ErrorKind>> {
-        match self.traffic.sends[index].take() {
+        let sent = &mut self.traffic.sends[index];
+        if let Some(status) = sent.failure() {
+            // It is there still, for who gives up.
+            return Some(Err(ErrorKind::Failed(status)));
+        }
+        match sent.take() {
             Some(memory) => Some(Ok(memory)),
             None => self.traffic.failure().map(Err),
         }
@@ -44,9 +55,18 @@ impl State {
 
     /// That all was sent, where it was or will not be.
     pub(super) fn flushed(&mut self) -> Option<Result<(), ErrorKind>> {
-        match self.traffic.sending == 0 && !self.traffic.lost {
-            true => Some(Ok(())),
-            false => self.traffic.failure().map(Err),
+        let traffic = &mut self.traffic;
+        if traffic.sending > 0 {
+            return traffic.failure().map(Err);
+        }
+        match traffic.lost {
+            None => Some(Ok(())),
+            // Of a connection, how that ended says why.
+            Some(_) if traffic.senders.is_none() => traffic.failure().map(Err),
+            Some(status) => {
+                traffic.lost = None;
+                Some(Err(ErrorKind::Failed(status)))
+            }
         }
     }
 
@@ -71,8 +91,25 @@ impl State {
     pub(super) fn poll(&mut self) -> Result<bool> {
         let Some(parts) = &mut self.parts else { return Ok(false) };
         let traffic = &mut self.traffic;
-        let polled = parts.queues.poll(|buffer, completion| traffic.complete(buffer, completion));
-        polled.map(|count| count > 0)
+        let was_broken = traffic.is_broken;
+        let polled =
+            parts.queues.poll(|buffer, completion| traffic.complete(buffer, completion))?;
+        if traffic.is_broken && traffic.end.is_none() {
+            if !was_broken {
+                // What is posted comes back then, also what was posted when it had failed already.
+                parts.queues.qp().modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
+            }
+            if parts.queues.outstanding() == 0 {
+                parts.set_up_again()?;
+                traffic.is_broken = false;
+            }
+        }
+        if !traffic.is_broken {
+            for buffer in traffic.idle.drain(..) {
+                parts.queues.receive(buffer)?;
+            }
+        }
+        Ok(polled > 0)
     }
 
     /// It is time to see whether the peer is there.
@@ -107,16 +144,20 @@ impl State {
     pub(super) fn read_events(&mut self, channel: &EventChannel) -> Result<()> {
         loop {
             match channel.get_event() {
-                Ok(event) => self.happened(&event)?,
+                Ok(event) => self.happened(event)?,
                 Err(error) => return nothing(error),
             }
         }
     }
 
-    fn happened(&mut self, event: &Event) -> Result<()> {
-        let end = match event.event_type() {
-            EventType::Disconnected => End::There,
-            EventType::DeviceRemoval => End::Gone,
+    fn happened(&mut self, event: Event) -> Result<()> {
+        let end = match (event.event_type(), &mut self.rendezvous, &self.parts) {
+            (EventType::DeviceRemoval, ..) => End::Gone,
+            (_, Some(rendezvous), Some(parts)) => {
+                rendezvous.happened(parts.queues.qp().number(), event);
+                return Ok(());
+            }
+            (EventType::Disconnected, ..) => End::There,
             // Of neighbours and addresses that changed, which ends nothing, and of what is over.
             _ => return Ok(()),
         };
@@ -145,10 +186,12 @@ impl State {
     /// Ends the connection here and at once. The kernel's objects go, the queue pair before the
     /// memory, with what is returned: without a lock that others wait for.
     #[must_use]
-    pub(super) fn abort(&mut self) -> (Option<Parts>, [Vec<Buffer>; 2]) {
+    pub(super) fn abort(&mut self) -> impl Sized + use<> {
         self.traffic.ended(End::Here);
-        let received = self.traffic.inbox.drain(..).map(|arrived| arrived.buffer).collect();
-        (self.parts.take(), [mem::take(&mut self.traffic.free), received])
+        let Traffic { free, idle, inbox, senders, .. } = &mut self.traffic;
+        let queues = (self.parts.take(), self.rendezvous.take());
+        let buffers = (mem::take(free), mem::take(idle), mem::take(inbox));
+        (queues, buffers, senders.take())
     }
 }
 

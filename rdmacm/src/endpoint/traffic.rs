@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::keep_alive::KeepAlive;
+use super::peer::{Peer, Senders};
 use crate::error::ErrorKind;
-use crate::verbs::{Buffer, Completion, WcStatus};
+use crate::verbs::{Buffer, BufferQueues, Completion, GRH_LENGTH, WcStatus};
 
 /// What is on its way, what has come, and where the buffers are.
 #[derive(Debug)]
@@ -18,8 +19,8 @@ pub(super) struct Traffic {
     pub(super) sends: Vec<Sent>,
     /// How many messages are on their way.
     pub(super) sending: usize,
-    /// A message was not sent.
-    pub(super) lost: bool,
+    /// A message was not sent, for that reason.
+    pub(super) lost: Option<WcStatus>,
     /// Messages that nobody has taken.
     pub(super) inbox: VecDeque<Arrived>,
     /// What looks after an idle peer.
@@ -28,6 +29,12 @@ pub(super) struct Traffic {
     pub(super) ends_with_connection: bool,
     /// What the driver says of a receive whose message is too long.
     pub(super) too_long: WcStatus,
+    /// Of a socket for datagrams, who has sent them.
+    pub(super) senders: Option<Box<Senders>>,
+    /// The queue pair of a socket has failed, and is to be set up again.
+    pub(super) is_broken: bool,
+    /// Buffers for receiving that wait for that.
+    pub(super) idle: Vec<Buffer>,
 }
 
 /// How a connection ended.
@@ -50,23 +57,35 @@ pub(super) enum Sent {
     Unwanted,
     /// Somebody waits for it.
     Wanted,
-    /// It is there for who waits.
-    Done(Buffer),
+    /// It is there for who waits; how it went.
+    Done(Buffer, WcStatus),
 }
 
 /// A message.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) buffer: Buffer,
+    /// Where it begins.
+    pub(super) start: usize,
     pub(super) length: usize,
     pub(super) imm_data: Option<u32>,
+    /// Who has sent it, if it is a datagram.
+    pub(super) sender: Option<Peer>,
 }
 
 impl Sent {
+    /// Why it was not sent, where that is known.
+    pub(super) fn failure(&self) -> Option<WcStatus> {
+        match self {
+            Self::Done(_, status) if *status != WcStatus::IB_WC_SUCCESS => Some(*status),
+            _ => None,
+        }
+    }
+
     /// The buffer, where it is there.
     pub(super) fn take(&mut self) -> Option<Buffer> {
         match mem::replace(self, Self::Wanted) {
-            Self::Done(buffer) => {
+            Self::Done(buffer, _) => {
                 *self = Self::Unwanted;
                 Some(buffer)
             }
@@ -87,11 +106,11 @@ impl Sent {
 
 impl Traffic {
     pub(super) fn complete(&mut self, buffer: Buffer, completion: &Completion) {
-        let is_success = completion.is_success();
+        let status = completion.status();
         if let Some(keep_alive) = self.keep_alive.as_mut().filter(|it| it.has_sent(&buffer)) {
             keep_alive.give_back(buffer);
-            if !is_success {
-                self.failed(completion.status());
+            if !completion.is_success() {
+                self.failed(status);
             }
             return;
         }
@@ -100,15 +119,21 @@ impl Traffic {
         };
         self.sending -= 1;
         match sent {
-            Sent::Wanted if is_success => *sent = Sent::Done(buffer),
+            // Why the send of a connection failed is how that ended.
+            Sent::Wanted if completion.is_success() || self.senders.is_some() => {
+                *sent = Sent::Done(buffer, status);
+            }
             _ => {
                 *sent = Sent::Unwanted;
                 self.free.push(buffer);
+                if !completion.is_success() {
+                    // The first one says why, of those behind it only that.
+                    self.lost.get_or_insert(status);
+                }
             }
         }
-        if !is_success {
-            self.lost = true;
-            self.failed(completion.status());
+        if !completion.is_success() {
+            self.failed(status);
         }
     }
 
@@ -118,14 +143,45 @@ impl Traffic {
                 let length = usize::try_from(completion.byte_len()).expect("32 bits fit");
                 let length = length.min(buffer.len());
                 let imm_data = completion.imm_data();
-                self.inbox.push_back(Arrived { buffer, length, imm_data });
+                let Some(senders) = &mut self.senders else {
+                    let (start, sender) = (0, None);
+                    self.inbox.push_back(Arrived { buffer, start, length, imm_data, sender });
+                    return;
+                };
+                let header = buffer.first_chunk().expect("it has room for the header");
+                match senders.of(completion, header) {
+                    Some(sender) => {
+                        let (start, sender) = (GRH_LENGTH, Some(sender));
+                        let length = length.saturating_sub(start);
+                        self.inbox.push_back(Arrived { buffer, start, length, imm_data, sender });
+                    }
+                    // No device of InfiniBand or RoCE leaves such a header.
+                    None => self.idle.push(buffer),
+                }
+            }
+            status if self.senders.is_some() => {
+                self.idle.push(buffer);
+                self.failed(status);
             }
             status if status == self.too_long => self.failed(WcStatus::IB_WC_LOC_LEN_ERR),
             status => self.failed(status),
         }
     }
 
+    /// Has `buffer` receive again.
+    pub(super) fn receive(&mut self, queues: &mut BufferQueues, buffer: Buffer) {
+        match self.is_broken {
+            true => self.idle.push(buffer),
+            // Refused only where the connection is about to end.
+            false => drop(queues.receive(buffer)),
+        }
+    }
+
     fn failed(&mut self, status: WcStatus) {
+        if self.senders.is_some() {
+            self.is_broken = true;
+            return;
+        }
         let is_flush = status == WcStatus::IB_WC_WR_FLUSH_ERR;
         if !(is_flush && self.ends_with_connection) {
             self.ended(End::Failed(status));
@@ -176,11 +232,14 @@ mod tests {
             free: Vec::new(),
             sends: Vec::new(),
             sending: 0,
-            lost: false,
+            lost: None,
             inbox: VecDeque::new(),
             keep_alive: None,
             ends_with_connection,
             too_long: WcStatus::IB_WC_LOC_LEN_ERR,
+            senders: None,
+            is_broken: false,
+            idle: Vec::new(),
         }
     }
 

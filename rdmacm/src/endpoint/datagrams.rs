@@ -1,0 +1,501 @@
+//! A socket for datagrams.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(doc)]
+use super::Connection;
+use super::buffer::{Buffer, Message};
+use super::group::Group;
+use super::parts::Parts;
+use super::peer::{Home, Mark, Peer, Senders};
+use super::readiness::Readiness;
+use super::rendezvous::Rendezvous;
+use super::settings::Settings;
+use super::shared::{Operation, Patience, Shared};
+use super::state::State;
+use super::traffic::Sent;
+use crate::addr::{Address, IbAddress};
+use crate::cm::{CmId, EventChannel, Membership, PortSpace};
+use crate::device::Transport;
+use crate::error::{Error, ErrorKind, Result};
+use crate::non_exhaustive::NonExhaustive;
+use crate::verbs::{GRH_LENGTH, Mtu, QpState, SendOperation};
+
+const BIND: &str = "bind a datagram socket to";
+
+/// What a [`DatagramSocket`] is to have.
+///
+/// Made from its default: see [Parameters](crate#parameters).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatagramSettings {
+    /// Buffers for sending: as many datagrams may be under way, or in the program's hands.
+    pub send_buffers: u32,
+    /// Buffers for receiving: as many datagrams may arrive before the program looks at them. One
+    /// that finds none is lost, and nobody is told.
+    pub receive_buffers: u32,
+    /// How many senders are remembered. To answer another one takes some system calls and a kernel
+    /// object again.
+    pub known_senders: u32,
+    #[doc(hidden)]
+    pub non_exhaustive: NonExhaustive,
+}
+
+impl Default for DatagramSettings {
+    /// Sixteen buffers for sending, 64 for receiving, and 256 senders.
+    fn default() -> Self {
+        Self {
+            send_buffers: 16,
+            receive_buffers: 64,
+            known_senders: 256,
+            non_exhaustive: NonExhaustive::default(),
+        }
+    }
+}
+
+/// Sends and receives datagrams: messages that need no connection, may be lost, may come in another
+/// order, and can go to many at once.
+///
+/// `Send + Sync`: any thread may call anything at any time. Where several receive, each datagram
+/// goes to one of them.
+///
+/// ```no_run
+/// use rdmacm::endpoint::{DatagramSettings, DatagramSocket};
+/// use std::net::SocketAddr;
+///
+/// let local: SocketAddr = "10.0.0.1:0".parse()?;
+/// let socket = DatagramSocket::bind(local, &DatagramSettings::default())?;
+/// let server = socket.resolve("10.0.0.7:7174".parse::<SocketAddr>()?)?;
+/// let mut buffer = socket.buffer()?;
+/// buffer.copy_from(b"who is there?")?;
+/// socket.post_to(buffer, &server)?;
+/// let (answer, sender) = socket.recv_from()?;
+/// println!("{sender:?} says {:?}", &*answer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Peers
+///
+/// An address and a port are not enough to send a datagram to: the peer's queue pair has to be
+/// known. [`resolve`](Self::resolve) asks for it where the peer listens, once; whoever has sent a
+/// datagram [comes with that](Self::recv_from); a [`Group`] has one for all that are in it. All
+/// are a [`Peer`], to send to as often as one likes.
+///
+/// The socket listens on its port, and tells peers that ask for it its queue pair, without the
+/// program's doing. It does so inside of the calls that wait or have `try_` in their names, and the
+/// descriptor becomes readable for it: a peer that asks a socket which nobody calls waits, and asks
+/// again for up to a minute.
+///
+/// Anybody who has the number of the queue pair can send there, and the `Q_Key` of the connection
+/// manager (0x01234567), which all programs share, keeps nobody away.
+///
+/// # What is lost
+///
+/// A datagram is as long as [`mtu`](Self::mtu) at most. It is lost without a word where the receiver
+/// has no buffer posted, where the peer's queue pair is gone, where the network loses it, and where
+/// the port's MTU was made smaller after this socket was bound.
+///
+/// A send that fails on this side, as when there is no route to the peer any more, does not end the
+/// socket, unlike a [`Connection`]: it is an error of [`send_to`](Self::send_to), or of the next
+/// [`flush`](Self::flush). It takes the datagrams along that were posted behind it, and those that
+/// arrive until a next call has set the socket up again.
+///
+/// # Waiting
+///
+/// As with a [`Connection`](Connection#waiting). Waiting for an answer that may have been lost is
+/// for [`recv_from_timeout`](Self::recv_from_timeout).
+///
+/// # The end
+///
+/// Dropping the socket is [`abort`](Self::abort): there is nobody to tell. What was posted and is
+/// not sent yet is lost, unless it is [`flush`](Self::flush)ed.
+#[derive(Debug)]
+pub struct DatagramSocket {
+    shared: Arc<Shared>,
+    address: Option<SocketAddr>,
+    qp_num: u32,
+    mark: Mark,
+}
+
+impl DatagramSocket {
+    /// Makes a socket on a local address, which has to be one: the queue pair is on the port of the
+    /// device that has it. With port 0 the kernel chooses one.
+    ///
+    /// [`CmId::bind`] and [`CmId::listen`] in the port space UDP, and [`CmId::create_qp`]; the
+    /// receives are posted.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] on iWARP, which has no datagrams; [`ErrorKind::Invalid`] for the
+    /// unspecified address and for [`DatagramSettings`] without a buffer; those of [`CmId::bind`]:
+    /// ENODEV where no device has the address, EADDRINUSE; EINVAL and ENOMEM for more than the
+    /// device has.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind(address: impl Into<Address>, settings: &DatagramSettings) -> Result<Self> {
+        let address = address.into();
+        let refuse = |reason| Err(Error::invalid(BIND, address.to_string(), reason));
+        if settings.send_buffers == 0 || settings.receive_buffers == 0 {
+            return refuse("there must be a buffer for each direction");
+        }
+        if address.ip().is_some_and(|address| address.ip().is_unspecified()) {
+            return refuse("the queue pair is on one device: name an address of that");
+        }
+        let channel = EventChannel::new()?;
+        channel.set_nonblocking(true)?;
+        let listener = CmId::new(&channel, PortSpace::Udp)?;
+        listener.bind(address)?;
+        let context = listener.context()?;
+        if context.transport() == Transport::Iwarp {
+            let kind = ErrorKind::Unsupported("iWARP has no datagrams".into());
+            return Err(Error::new(BIND, address.to_string(), kind));
+        }
+        // What listens joins no groups, so that the queue pair is another id's.
+        let source = with_any_port(address);
+        let id = CmId::new(&channel, PortSpace::Udp)?;
+        id.bind(source)?;
+        let route = id.route()?;
+        let port = context.query_port(route.port_num)?;
+        let bytes = |mtu: Mtu| usize::try_from(mtu.bytes().unwrap_or(256)).expect("it fits");
+        let mtu = bytes(port.active_mtu);
+        // As long as a datagram may ever be: the port's MTU can grow.
+        let buffer_size = GRH_LENGTH + bytes(port.max_mtu).max(mtu);
+        let (send_buffers, receive_buffers) = (settings.send_buffers, settings.receive_buffers);
+        let made_of =
+            Settings { send_buffers, receive_buffers, buffer_size, ..Settings::default() };
+        let (parts, mut traffic, completions) = Parts::new(id, &made_of)?;
+        let qp = parts.queues.qp();
+        let mark = Mark::default();
+        let home = Home::new(qp.pd(), &mark);
+        let (qp_num, qkey) = (qp.number(), parts.id.init_qp_attr(QpState::IB_QPS_INIT)?.qkey);
+        let (number, gid) = (route.port_num, route.local.gid);
+        let senders = Senders::new(home.clone(), number, gid, qkey, settings.known_senders);
+        traffic.senders = Some(Box::new(senders));
+        let bound = listener.local_addr()?;
+        // Last: who asks is told of a queue pair that receives.
+        listener.listen(0)?;
+        let name = match bound {
+            Some(bound) => format!("the datagram socket at {bound}"),
+            None => format!("the datagram socket of id {}", listener.token()),
+        };
+        let mut state = State::new(parts, traffic);
+        state.rendezvous = Some(Box::new(Rendezvous::new(listener, source, home)));
+        let readiness = Arc::new(Readiness::new(&channel)?);
+        let shared = Shared::new(state, channel, completions, readiness, name, mtu)?;
+        Ok(Self { shared: Arc::new(shared), address: bound, qp_num, mark })
+    }
+
+    /// The address that it is bound to; `None` for one of InfiniBand.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The number of the socket's queue pair, by which its peers know it.
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// The bytes of the longest datagram: the MTU that the port had when the socket was bound, from
+    /// 256 to 4096. With RoCE the network device's own has to be larger by the headers: 1500 make it
+    /// 1024, and 4200 make it 4096.
+    pub fn mtu(&self) -> usize {
+        self.shared.longest
+    }
+
+    /// Asks the socket, or the program of another kind, that listens at `address`, where to send;
+    /// waits for the answer. Ask again where the peer may have been started again.
+    ///
+    /// [`CmId::resolve_addr`], [`CmId::resolve_route`], and the request by [`CmId::connect`] in the
+    /// port space UDP, in C `rdma_connect` on an id for datagrams.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unreachable`] where nobody listens there, the peer's program refuses or does not
+    /// answer within a minute; [`ErrorKind::TimedOut`] where the address or the route is not found
+    /// within two seconds; [`ErrorKind::Invalid`] for an address of another family than the
+    /// socket's; [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has
+    /// ended; [`ErrorKind::WrongProcess`] after a fork.
+    #[doc(alias = "rdma_connect")]
+    pub fn resolve(&self, address: impl Into<Address>) -> Result<Peer> {
+        self.resolve_with(address.into(), Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve), and [`ErrorKind::TimedOut`].
+    pub fn resolve_timeout(&self, address: impl Into<Address>, timeout: Duration) -> Result<Peer> {
+        self.resolve_with(address.into(), Patience::within(timeout))
+    }
+
+    /// The same, without waiting: to be tried again, with the same address, until it says something
+    /// else than [`ErrorKind::WouldBlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve), and [`ErrorKind::WouldBlock`].
+    pub fn try_resolve(&self, address: impl Into<Address>) -> Result<Peer> {
+        self.resolve_with(address.into(), Patience::None)
+    }
+
+    fn resolve_with(&self, address: Address, patience: Patience) -> Result<Peer> {
+        let waits = matches!(patience, Patience::Until(_));
+        let token = self.shared.rendezvous(Operation::Resolve, |rendezvous, _| {
+            rendezvous.resolve(&self.shared.channel, address, waits)
+        })?;
+        let answer = self.shared.until(Operation::Resolve, patience, |state| {
+            match state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.resolved(token)) {
+                Some(answer) => Some(Ok(answer)),
+                None => state.traffic.failure().map(Err),
+            }
+        });
+        if waits && answer.is_err() {
+            let _ = self.shared.rendezvous(Operation::Resolve, |rendezvous, _| {
+                rendezvous.give_up(token);
+                Ok(())
+            });
+        }
+        answer?
+    }
+
+    /// A buffer to send; waits until there is one.
+    ///
+    /// There are [`DatagramSettings::send_buffers`], of [`mtu`](Self::mtu) bytes, which come back
+    /// when their datagrams have been sent, and where they are dropped. What is in it is what it had
+    /// last, or zero. Where a send has failed, this waits until the socket is set up again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended;
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    pub fn buffer(&self) -> Result<Buffer> {
+        self.shared.take(Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`buffer`](Self::buffer), and [`ErrorKind::TimedOut`].
+    pub fn buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
+        self.shared.take(Patience::within(timeout))
+    }
+
+    /// The same, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`buffer`](Self::buffer), and [`ErrorKind::WouldBlock`].
+    pub fn try_buffer(&self) -> Result<Buffer> {
+        self.shared.take(Patience::None)
+    }
+
+    /// Sends the datagram in `buffer` to `peer`, without waiting until that is done.
+    ///
+    /// The buffer goes back to the socket when it is. That it could not be sent is what the next
+    /// [`flush`](Self::flush) says. There is always room for it, as there are no more buffers than
+    /// that.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a buffer or a peer of another socket; ENOENT, for a peer that has
+    /// sent a datagram, where the port has lost the address that it came to; ENOMEM;
+    /// [`ErrorKind::Failed`] where a send has failed since this buffer was taken, and the socket is
+    /// not set up again yet;
+    /// [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended;
+    /// [`ErrorKind::WrongProcess`] after a fork. The buffer goes back then.
+    pub fn post_to(&self, buffer: Buffer, peer: &Peer) -> Result<()> {
+        let operation = self.operation(&buffer, peer)?;
+        self.shared.start(Operation::Send, buffer, operation, Sent::Unwanted).map(drop)
+    }
+
+    /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and gives the
+    /// buffer back. It may be lost after that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`post_to`](Self::post_to); [`ErrorKind::Failed`] where it cannot be sent.
+    pub fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
+        self.send_with(buffer, peer, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`. After that the datagram is on its way still, as one that was
+    /// [posted](Self::post_to).
+    ///
+    /// # Errors
+    ///
+    /// As [`send_to`](Self::send_to), and [`ErrorKind::TimedOut`].
+    pub fn send_to_timeout(
+        &self,
+        buffer: Buffer,
+        peer: &Peer,
+        timeout: Duration,
+    ) -> Result<Buffer> {
+        self.send_with(buffer, peer, Patience::within(timeout))
+    }
+
+    fn send_with(&self, buffer: Buffer, peer: &Peer, patience: Patience) -> Result<Buffer> {
+        let operation = self.operation(&buffer, peer)?;
+        self.shared.carry_out(Operation::Send, buffer, operation, patience)
+    }
+
+    fn operation<'a>(&self, buffer: &Buffer, peer: &'a Peer) -> Result<SendOperation<'a>> {
+        let destination = peer.destination(Operation::Send.name(), &self.mark)?;
+        Ok(SendOperation::SendTo { destination, imm_data: buffer.imm_data() })
+    }
+
+    /// Waits until what was posted has been sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Failed`], once, where something that was posted since the last call could not
+    /// be sent; [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended
+    /// before; [`ErrorKind::WrongProcess`] after a fork.
+    pub fn flush(&self) -> Result<()> {
+        self.shared.flush_with(Operation::Flush, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
+    pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
+        self.shared.flush_with(Operation::Flush, Patience::within(timeout))
+    }
+
+    /// Whether what was posted has been sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
+    pub fn try_flush(&self) -> Result<()> {
+        self.shared.flush_with(Operation::Flush, Patience::None)
+    }
+
+    /// The next datagram, and who has sent it; waits for one. Dropping the message makes its buffer
+    /// receive another one.
+    ///
+    /// The sender can be answered by sending to it, also where the datagram came to a group.
+    ///
+    /// # Errors
+    ///
+    /// Once for each [`Group`] that the network has taken the socket out of, what
+    /// [`Group::check`] says; [`ErrorKind::Disconnected`] where the socket was
+    /// [ended](Self::abort); [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`] after a fork.
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub fn recv_from(&self) -> Result<(Message, Peer)> {
+        self.recv_with(Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from), and [`ErrorKind::TimedOut`].
+    pub fn recv_from_timeout(&self, timeout: Duration) -> Result<(Message, Peer)> {
+        self.recv_with(Patience::within(timeout))
+    }
+
+    /// The same, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from), and [`ErrorKind::WouldBlock`].
+    pub fn try_recv_from(&self) -> Result<(Message, Peer)> {
+        self.recv_with(Patience::None)
+    }
+
+    fn recv_with(&self, patience: Patience) -> Result<(Message, Peer)> {
+        let mut arrived = self.shared.until(Operation::Receive, patience, |state| {
+            if let Some(arrived) = state.traffic.inbox.pop_front() {
+                return Some(Ok(Ok(arrived)));
+            }
+            let loss = state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.groups.loss());
+            match loss {
+                Some(error) => Some(Ok(Err(error))),
+                None => state.traffic.failure().map(Err),
+            }
+        })??;
+        let sender = arrived.sender.take().expect("a datagram has one");
+        Ok((Message::new(arrived, &self.shared), sender))
+    }
+
+    /// Joins a multicast group, and waits until that is done. The socket is in it until the
+    /// [`Group`] is dropped.
+    ///
+    /// [`CmId::join_multicast`], which see about memberships and groups.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with EADDRINUSE where the socket is in the group already; those of
+    /// [`CmId::join_multicast`], and of its event; [`ErrorKind::Disconnected`] or
+    /// [`ErrorKind::DeviceGone`] where the socket has ended; [`ErrorKind::WrongProcess`] after a
+    /// fork.
+    #[doc(alias = "rdma_join_multicast")]
+    pub fn join(&self, group: impl Into<Address>, membership: Membership) -> Result<Group> {
+        Group::join(&self.shared, group.into(), membership, Patience::FOREVER)
+    }
+
+    /// The same, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join), and [`ErrorKind::TimedOut`].
+    pub fn join_timeout(
+        &self,
+        group: impl Into<Address>,
+        membership: Membership,
+        timeout: Duration,
+    ) -> Result<Group> {
+        Group::join(&self.shared, group.into(), membership, Patience::within(timeout))
+    }
+
+    /// The same, without waiting: to be tried again, with the same group, until it says something
+    /// else than [`ErrorKind::WouldBlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join), and [`ErrorKind::WouldBlock`].
+    pub fn try_join(&self, group: impl Into<Address>, membership: Membership) -> Result<Group> {
+        Group::join(&self.shared, group.into(), membership, Patience::None)
+    }
+
+    /// Ends the socket at once: what is on its way is cut off, and datagrams that nobody has
+    /// received are gone. It leaves its groups.
+    ///
+    /// The kernel's objects are gone when this returns, but for what [`Buffer`]s, [`Message`]s and
+    /// [`Peer`]s keep. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
+    pub fn abort(&self) {
+        self.shared.abort();
+    }
+}
+
+impl AsFd for DatagramSocket {
+    /// The descriptor that becomes readable: see [waiting](Connection#waiting).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.readiness.as_fd()
+    }
+}
+
+impl Drop for DatagramSocket {
+    fn drop(&mut self) {
+        self.shared.abort();
+    }
+}
+
+/// The same address, for another id on its device.
+fn with_any_port(address: Address) -> Address {
+    match address {
+        Address::Ip(mut address) => {
+            address.set_port(0);
+            Address::Ip(address)
+        }
+        Address::Ib(address) => {
+            let any = IbAddress::new(address.gid, PortSpace::Udp, 0);
+            Address::Ib(IbAddress { pkey: address.pkey, scope_id: address.scope_id, ..any })
+        }
+    }
+}

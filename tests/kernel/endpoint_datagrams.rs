@@ -1,0 +1,621 @@
+//! The safe tier: datagrams.
+
+use std::any::Any;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::ErrorKind;
+use rdmacm::cm::Membership;
+use rdmacm::endpoint::{Buffer, DatagramSettings, DatagramSocket, Peer};
+use rdmacm::verbs::WcStatus;
+use rdmacm_tests::wait_until;
+
+use crate::allocation::allocations;
+use crate::bed::{LONG, announce, asleep, assert_invalid, objects, rxe, rxe_v6, siw};
+use crate::child::in_child;
+use crate::dice::Dice;
+use crate::netdev::{ip, wait_until_usable};
+use crate::process::forked;
+use crate::removal::Own;
+
+/// A socket on a port of the kernel's choice of `address`.
+pub(crate) fn socket(address: SocketAddr) -> DatagramSocket {
+    DatagramSocket::bind(address, &DatagramSettings::default()).expect("bind")
+}
+
+pub(crate) fn address(socket: &DatagramSocket) -> SocketAddr {
+    socket.local_addr().expect("an IP address")
+}
+
+/// What a call that does not wait has got; `None` where it would have to.
+#[track_caller]
+fn now<T>(result: rdmacm::Result<T>) -> Option<T> {
+    match result {
+        Ok(got) => Some(got),
+        Err(error) if *error.kind() == ErrorKind::WouldBlock => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// `to`, which nothing has come to, as `from` has it: both by this thread.
+pub(crate) fn found(from: &DatagramSocket, to: &DatagramSocket) -> Peer {
+    loop {
+        if let Some(peer) = now(from.try_resolve(address(to))) {
+            return peer;
+        }
+        assert!(now(to.try_recv_from()).is_none());
+        becomes_readable(&[from, to]);
+    }
+}
+
+/// Waits until one of the sockets has something.
+#[track_caller]
+fn becomes_readable(sockets: &[&DatagramSocket]) {
+    let watched = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
+    let mut fds: Vec<_> = watched.collect();
+    let long = PollTimeout::try_from(LONG).expect("it fits");
+    assert!(poll(&mut fds, long).expect("poll") > 0, "they are asleep for ever");
+}
+
+pub(crate) fn filled(socket: &DatagramSocket, bytes: &[u8]) -> Buffer {
+    let mut buffer = socket.buffer_timeout(LONG).expect("a buffer");
+    buffer.copy_from(bytes).expect("it fits");
+    buffer
+}
+
+/// Receives a datagram, which must be `bytes`; who has sent it.
+#[track_caller]
+pub(crate) fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
+    let (message, sender) = socket.recv_from_timeout(LONG).expect("receive");
+    assert!(*message == *bytes, "{message:?} is not what was sent");
+    sender
+}
+
+fn datagrams_go_both_ways(bound: SocketAddr) {
+    let before = objects();
+    let (client, server) = (socket(bound), socket(bound));
+    assert_eq!(address(&client).ip(), bound.ip());
+    assert_ne!(address(&client).port(), address(&server).port());
+    let peer = found(&client, &server);
+    assert_eq!(peer.qp_num(), server.qp_num());
+    let gid = match bound.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    assert_eq!(peer.gid().map(Ipv6Addr::from), Some(gid));
+    let all = vec![7; client.mtu()];
+    for (length, imm_data) in [(1, None), (0, Some(3)), (100, Some(u32::MAX)), (all.len(), None)] {
+        let text = &all[..length];
+        let mut buffer = filled(&client, text);
+        buffer.set_imm_data(imm_data);
+        let buffer = client.send_to_timeout(buffer, &peer, LONG).expect("send");
+        assert_eq!((buffer.len(), &buffer[..length]), (all.len(), text), "all of it is back");
+        let (message, sender) = server.recv_from_timeout(LONG).expect("receive");
+        assert_eq!((&*message, message.imm_data()), (text, imm_data));
+        assert_eq!(sender.qp_num(), client.qp_num());
+        server.post_to(filled(&server, text), &sender).expect("answer");
+        assert_eq!(receives(&client, text), peer, "the answer is of whom it was asked");
+    }
+    server.flush_timeout(LONG).expect("flush");
+    // One can be one's own peer.
+    let own = client.resolve_timeout(address(&client), LONG).expect("resolve");
+    client.post_to(filled(&client, b"own"), &own).expect("post");
+    assert_eq!(receives(&client, b"own"), own);
+    drop((client, server, peer, own));
+    assert_eq!(objects(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_datagrams_go_both_ways() {
+    datagrams_go_both_ways(rxe(0));
+    datagrams_go_both_ways(rxe_v6(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sockets_that_cannot_be() {
+    fn bind(address: SocketAddr, settings: &DatagramSettings) -> rdmacm::Result<DatagramSocket> {
+        DatagramSocket::bind(address, settings)
+    }
+    let default = DatagramSettings::default();
+    let error = bind(siw(0), &default).expect_err("iWARP has no datagrams");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    for nowhere in [(Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv6Addr::UNSPECIFIED, 0).into()] {
+        let error = bind(nowhere, &default).expect_err("on no device");
+        assert_invalid(&error, &["bind a datagram socket to", "name an address"]);
+    }
+    for settings in [
+        DatagramSettings { send_buffers: 0, ..default.clone() },
+        DatagramSettings { receive_buffers: 0, ..default.clone() },
+    ] {
+        assert_invalid(&bind(rxe(0), &settings).expect_err("no buffers"), &["a buffer for each"]);
+    }
+    let error = bind(([10, 0, 0, 99], 0).into(), &default).expect_err("nobody has the address");
+    assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
+    let first = socket(rxe(0));
+    let error = bind(address(&first), &default).expect_err("taken");
+    assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
+    let other = DatagramSettings { send_buffers: u32::MAX, ..default };
+    let before = objects();
+    bind(rxe(0), &other).expect_err("more than the device has");
+    assert_eq!(objects(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn peers_that_cannot_be_found() {
+    let socket = socket(rxe(0));
+    let before = objects();
+    let error = socket.resolve_timeout(rxe(7199), LONG).expect_err("nobody listens");
+    assert_eq!(*error.kind(), ErrorKind::Unreachable(1), "{error}");
+    assert!(error.to_string().contains("cannot resolve 10.0.0.1:7199"), "{error}");
+    let error = socket.resolve_timeout(rxe_v6(7199), LONG).expect_err("of another family");
+    assert_invalid(&error, &["resolve", "of another family"]);
+    // Nobody answers who is not called; and who waited no longer can ask again.
+    let silent = self::socket(rxe(0));
+    let timeout = Duration::from_millis(20);
+    let error = socket.resolve_timeout(address(&silent), timeout).expect_err("it is silent");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(now(silent.try_recv_from()).is_none());
+    let peer = found(&socket, &silent);
+    assert_eq!(peer.qp_num(), silent.qp_num());
+    drop((silent, peer));
+    assert_eq!(objects(), before, "the ids that asked are gone");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_does_not_fit_or_belong_is_refused() {
+    let settings = DatagramSettings { send_buffers: 2, ..DatagramSettings::default() };
+    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let (one, other) = (bind(), bind());
+    let peer = found(&one, &other);
+    let mut buffer = one.try_buffer().expect("a buffer");
+    assert_eq!((one.mtu(), buffer.capacity(), buffer.len()), (1024, 1024, 1024));
+    let error = buffer.set_len(1025).expect_err("too long");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    let foreign = filled(&other, b"x");
+    let error = one.post_to(foreign, &peer).expect_err("a buffer of the other");
+    assert_invalid(&error, &["send on", "buffer"]);
+    let error = other.post_to(filled(&other, b"x"), &peer).expect_err("a peer of the other");
+    assert_invalid(&error, &["send on", "of another socket"]);
+    // All buffers are there again, and no more than that.
+    let second = one.try_buffer().expect("a buffer");
+    assert!(now(one.try_buffer()).is_none());
+    let error = one.buffer_timeout(Duration::from_millis(1)).expect_err("there are two");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    drop((buffer, second));
+    let both = [(); 2].map(|()| other.try_buffer().expect("a buffer"));
+    assert!(now(other.try_buffer()).is_none());
+    drop(both);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_finds_no_buffer_is_lost() {
+    let settings = DatagramSettings { receive_buffers: 2, ..DatagramSettings::default() };
+    let server = DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let client = socket(rxe(0));
+    let peer = found(&client, &server);
+    for number in 0..5 {
+        drop(client.send_to_timeout(filled(&client, &[number]), &peer, LONG).expect("send"));
+    }
+    let both = [0, 1].map(|number| {
+        let (message, _) = server.recv_from_timeout(LONG).expect("receive");
+        assert_eq!(*message, [number]);
+        message
+    });
+    let error = server.recv_from_timeout(Duration::from_millis(20)).expect_err("lost");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert_eq!((&*both[0], &*both[1]), (&[0][..], &[1][..]), "they are as they came");
+    drop(both);
+    client.post_to(filled(&client, &[9]), &peer).expect("post");
+    receives(&server, &[9]);
+}
+
+/// Three threads send, each in its own way, and two receive, until the socket ends.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn many_threads_share_a_socket() {
+    const EACH: u32 = 100;
+    let settings = DatagramSettings { receive_buffers: 3 * EACH, ..DatagramSettings::default() };
+    let server = DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let settings = DatagramSettings { send_buffers: 3, ..DatagramSettings::default() };
+    let client = DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let count = AtomicU32::new(0);
+    let mut received = thread::scope(|scope| {
+        let receivers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut numbers = Vec::new();
+                loop {
+                    match server.recv_from_timeout(LONG) {
+                        Ok((message, _)) => {
+                            numbers.push(u32::from_ne_bytes(message[..].try_into().expect("4")));
+                            count.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) if *error.kind() == ErrorKind::Disconnected => return numbers,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        });
+        let senders = [0, 1, 2].map(|which| {
+            let (client, server) = (&client, &server);
+            scope.spawn(move || {
+                let peer = client.resolve_timeout(address(server), LONG).expect("resolve");
+                for number in which * EACH..(which + 1) * EACH {
+                    let buffer = filled(client, &number.to_ne_bytes());
+                    if which == 0 {
+                        drop(client.send_to_timeout(buffer, &peer, LONG).expect("send"));
+                        continue;
+                    }
+                    client.post_to(buffer, &peer).expect("post");
+                    if which == 1 {
+                        client.flush_timeout(LONG).expect("flush");
+                    }
+                }
+            })
+        });
+        senders.into_iter().for_each(|sender| sender.join().expect("it has sent"));
+        wait_until("all has arrived", || count.load(Ordering::Relaxed) == 3 * EACH);
+        server.abort();
+        receivers.map(|receiver| receiver.join().expect("it has received")).concat()
+    });
+    received.sort_unstable();
+    assert!(received.into_iter().eq(0..3 * EACH), "each number once");
+}
+
+/// One thread with two sockets, asleep wherever there is nothing to do.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_descriptor_tells() {
+    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
+    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let (client, server) = (bind(), bind());
+    let readable = |socket: &DatagramSocket| {
+        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).expect("poll") > 0
+    };
+    // Of the request, though the server has never been called.
+    let peer = loop {
+        if let Some(peer) = now(client.try_resolve(address(&server))) {
+            break peer;
+        }
+        becomes_readable(&[&client, &server]);
+        if readable(&server) {
+            assert!(now(server.try_recv_from()).is_none());
+        }
+    };
+    // Of a datagram, which another call may have polled.
+    client.post_to(filled(&client, b"first"), &peer).expect("post");
+    becomes_readable(&[&server]);
+    receives(&server, b"first");
+    assert!(now(server.try_recv_from()).is_none());
+    assert!(!readable(&server), "there is nothing");
+    client.post_to(filled(&client, b"second"), &peer).expect("post");
+    becomes_readable(&[&server]);
+    let buffer = server.try_buffer().expect("a buffer");
+    assert!(now(server.try_buffer()).is_none(), "that has polled the datagram");
+    becomes_readable(&[&server]);
+    let (message, sender) = now(server.try_recv_from()).expect("a datagram");
+    assert_eq!(*message, *b"second");
+    assert!(now(server.try_recv_from()).is_none());
+    assert!(!readable(&server), "there is nothing");
+    // Of a buffer that another thread drops, and of one that comes back when it was sent.
+    thread::scope(|scope| {
+        scope.spawn(|| drop(buffer));
+        let take = || loop {
+            match now(server.try_buffer()) {
+                Some(buffer) => return buffer,
+                None => becomes_readable(&[&server]),
+            }
+        };
+        server.post_to(take(), &sender).expect("post");
+        drop(take());
+    });
+    server.try_flush().expect("all is sent");
+    // Of an answer that another call has read.
+    assert!(now(client.try_resolve(address(&server))).is_none());
+    loop {
+        becomes_readable(&[&client, &server]);
+        assert!(now(server.try_recv_from()).is_none());
+        drop(now(client.try_recv_from()));
+        if let Some(again) = now(client.try_resolve(address(&server))) {
+            assert_eq!(again, peer);
+            break;
+        }
+    }
+}
+
+/// Whoever sleeps in a call when another thread ends the socket comes back from it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sleepers_are_woken() {
+    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
+    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let (client, silent) = (bind(), bind());
+    let buffer = client.buffer().expect("the only one");
+    let (says, hears) = mpsc::channel();
+    type Call = fn(&DatagramSocket, SocketAddr) -> rdmacm::Error;
+    let calls: [Call; 4] = [
+        |client, _| client.recv_from_timeout(LONG).expect_err("no datagram"),
+        |client, _| client.buffer_timeout(LONG).expect_err("no buffer"),
+        |client, silent| client.resolve_timeout(silent, LONG).expect_err("no answer"),
+        |client, silent| client.resolve(silent).expect_err("no answer"),
+    ];
+    thread::scope(|scope| {
+        let sleepers = calls.map(|call| {
+            let (says, client, silent) = (says.clone(), &client, address(&silent));
+            scope.spawn(move || {
+                announce(&says);
+                call(client, silent)
+            })
+        });
+        (0..4).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        client.abort();
+        for sleeper in sleepers {
+            let error = sleeper.join().expect("it comes back");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+        }
+    });
+    drop(buffer);
+    for error in [
+        client.try_recv_from().map(drop).expect_err("it has ended"),
+        client.try_resolve(address(&silent)).map(drop).expect_err("it has ended"),
+        client.join(([239, 1, 2, 3], 0), Membership::Full).map(drop).expect_err("it has ended"),
+    ] {
+        assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    }
+}
+
+/// A send that fails here takes along what is posted with it, and nothing else.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_send_that_fails_is_not_the_end() {
+    let gone: IpAddr = "fd99::9".parse().expect("an address");
+    let change = |verb| ip(&["address", verb, "fd99::9/128", "dev", "v0", "nodad"]);
+    change("add");
+    wait_until_usable("rxe0", gone);
+    let (client, server) = (socket(rxe_v6(0)), socket(rxe_v6(0)));
+    let leaves = socket((gone, 0).into());
+    let back = found(&client, &server);
+    let nowhere = found(&client, &leaves);
+    let own = found(&server, &client);
+    client.post_to(filled(&client, b"there"), &nowhere).expect("post");
+    receives(&leaves, b"there");
+    drop(leaves);
+    change("del");
+    // rxe of Linux 6.12 says of it what it says of those behind it.
+    let no_route = |error: &rdmacm::Error| {
+        let status = match error.kind() {
+            ErrorKind::Failed(status) => *status,
+            _ => panic!("{error}"),
+        };
+        [WcStatus::IB_WC_LOC_QP_OP_ERR, WcStatus::IB_WC_WR_FLUSH_ERR].contains(&status)
+    };
+    wait_until("there is no route", || {
+        let sent = client.send_to_timeout(filled(&client, b"lost"), &nowhere, LONG);
+        match sent {
+            Ok(_) => false,
+            Err(error) => {
+                assert!(no_route(&error), "{error}");
+                assert!(error.to_string().contains("send on the datagram socket"), "{error}");
+                true
+            }
+        }
+    });
+    for _ in 0..3 {
+        // It works at once, both ways, with all of its buffers.
+        drop(client.send_to_timeout(filled(&client, b"back"), &back, LONG).expect("send"));
+        receives(&server, b"back");
+        for number in 0..DatagramSettings::default().receive_buffers {
+            let text = number.to_ne_bytes();
+            drop(server.send_to_timeout(filled(&server, &text), &own, LONG).expect("send"));
+        }
+        for number in 0..DatagramSettings::default().receive_buffers {
+            receives(&client, &number.to_ne_bytes());
+        }
+        client.flush_timeout(LONG).expect("who waited was told");
+        // One that nobody waits for is told of by the next flush, and only that.
+        client.post_to(filled(&client, b"lost"), &nowhere).expect("post");
+        let error = client.flush_timeout(LONG).expect_err("it is lost");
+        assert!(no_route(&error), "{error}");
+        client.flush_timeout(LONG).expect("that was said");
+    }
+}
+
+/// A sender that is remembered is answered without making anything, also when others have sent meanwhile.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_allocate_nothing() {
+    let (client, other, server) = (socket(rxe(0)), socket(rxe_v6(0)), socket(rxe(0)));
+    let peer = found(&client, &server);
+    let six = socket(rxe_v6(0));
+    let others_peer = found(&other, &six);
+    let round = || {
+        for (client, server, peer) in [(&client, &server, &peer), (&other, &six, &others_peer)] {
+            client.post_to(filled(client, b"there"), peer).expect("post");
+            let sender = receives(server, b"there");
+            drop(server.send_to_timeout(filled(server, b"back"), &sender, LONG).expect("send"));
+            receives(client, b"back");
+        }
+    };
+    // What is made for the first datagram of a sender.
+    round();
+    assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn as_many_senders_are_remembered_as_wanted() {
+    let settings = DatagramSettings { known_senders: 2, ..DatagramSettings::default() };
+    let server = DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let clients = [(); 3].map(|()| socket(rxe(0)));
+    let peers = [0, 1, 2].map(|which: usize| found(&clients[which], &server));
+    let hear = |which: usize| {
+        let client = &clients[which];
+        drop(client.send_to_timeout(filled(client, b"x"), &peers[which], LONG).expect("send"));
+        let mut sender = None;
+        let made = allocations(|| sender = Some(receives(&server, b"x")));
+        (sender.expect("it has one"), made)
+    };
+    hear(0);
+    assert_eq!(hear(0).1, 0, "the first is remembered");
+    hear(1);
+    let (kept, made) = hear(0);
+    assert_eq!(made, 0, "there is room for two");
+    // The third one is remembered in place of the second, which has been silent for longer.
+    hear(2);
+    assert_eq!([hear(0).1, hear(2).1], [0, 0]);
+    let (again, made) = hear(1);
+    assert!(made > 0, "it was forgotten");
+    assert!(hear(0).1 > 0, "and this one now");
+    assert_ne!(kept, again);
+    // Who is kept can be answered all the same.
+    for (sender, client) in [(kept, &clients[0]), (again, &clients[1])] {
+        server.post_to(filled(&server, b"to you"), &sender).expect("post");
+        receives(client, b"to you");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_kept_outlives_its_socket() {
+    let before = objects();
+    let (client, server) = (socket(rxe(0)), socket(rxe(0)));
+    let peer = found(&client, &server);
+    client.post_to(filled(&client, b"kept"), &peer).expect("post");
+    let (message, sender) = server.recv_from_timeout(LONG).expect("receive");
+    let buffer = server.buffer().expect("a buffer");
+    drop(server);
+    assert_eq!(*message, *b"kept");
+    client.abort();
+    // The region of those two, and the protection domains of these.
+    let [qps, ids, regions, pds] =
+        ["qp", "cm_id", "mr", "pd"].map(|kind| objects().count(kind).zip(before.count(kind)));
+    assert_eq!([qps, ids].map(|counts| counts.map(|(now, before)| now - before)), [Some(0); 2]);
+    assert_eq!(regions.map(|(now, before)| now - before), Some(1));
+    assert_eq!(pds.map(|(now, before)| now - before), Some(2));
+    drop((message, buffer, sender, client));
+    drop(peer);
+    assert_eq!(objects(), before);
+}
+
+/// Sockets and what is of them, dropped in any order and by several threads in the middle of whatever they do.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn dropped_in_the_middle() {
+    let before = objects();
+    let mut dice = Dice(0x0dd5_5eed_1234_5678);
+    for round in 0..20 {
+        let mut things: Vec<Box<dyn Any + Send>> = Vec::new();
+        let sockets = [socket(rxe(0)), socket(rxe(0))];
+        let peers = [found(&sockets[0], &sockets[1]), found(&sockets[1], &sockets[0])];
+        for _ in 0..dice.roll(12) {
+            let which = dice.roll(2);
+            let (from, to, peer) = (&sockets[which], &sockets[1 - which], &peers[which]);
+            match dice.roll(5) {
+                0 => things.push(Box::new(filled(from, b"never sent"))),
+                1 => from.post_to(filled(from, &[1; 1000]), peer).expect("post"),
+                2 => drop(from.send_to_timeout(filled(from, b"sent"), peer, LONG).expect("send")),
+                3 => drop(now(from.try_resolve(address(to)))),
+                _ => {
+                    from.post_to(filled(from, b"received"), peer).expect("post");
+                    things.push(Box::new(to.recv_from_timeout(LONG).expect("receive")));
+                }
+            }
+            if round % 2 == 0 {
+                let group = SocketAddr::from(([239, 7, 7, 7], 0));
+                things.extend(
+                    from.join(group, Membership::Full).ok().map(|group| Box::new(group) as _),
+                );
+            }
+        }
+        things.extend(sockets.map(|socket| Box::new(socket) as _));
+        things.extend(peers.map(|peer| Box::new(peer) as _));
+        dice.shuffle(&mut things);
+        let others = things.split_off(things.len() / 2);
+        thread::scope(|scope| {
+            scope.spawn(|| drop(others));
+            drop(things);
+        });
+    }
+    assert_eq!(objects(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_child_has_no_part_in_its_parents_socket() {
+    let (client, server) = (socket(rxe(0)), socket(rxe(0)));
+    let peer = found(&client, &server);
+    let group = client.join(([239, 1, 2, 200], 0), Membership::Full).expect("join");
+    client.post_to(filled(&client, b"before"), &peer).expect("post");
+    let sender = receives(&server, b"before");
+    let buffer = filled(&client, b"the parent's");
+    // The child takes a copy of them.
+    let childs = filled(&server, b"the child's");
+    let mut all = Some((client, server, group, childs, peer.clone()));
+    in_child(|| {
+        let (client, server, group, buffer, peer) = all.take().expect("they are there");
+        forked(client.buffer());
+        forked(server.post_to(buffer, &sender));
+        forked(client.flush());
+        forked(client.recv_from());
+        forked(client.try_recv_from());
+        forked(client.resolve(rxe(7199)));
+        forked(client.join(([239, 1, 2, 201], 0), Membership::Full));
+        forked(group.check());
+        forked(group.leave());
+        client.abort();
+        drop((client, server, peer));
+    });
+    let (client, server, group, ..) = all.expect("only the child's are gone");
+    client.post_to(buffer, &peer).expect("post");
+    receives(&server, b"the parent's");
+    group.check().expect("it is in the group");
+    server.post_to(filled(&server, b"and back"), &sender).expect("post");
+    receives(&client, b"and back");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_device_goes() {
+    let own = Own::rxe();
+    let (client, server) = (socket(own.address), socket(own.address));
+    let peer = found(&client, &server);
+    client.post_to(filled(&client, b"there"), &peer).expect("post");
+    receives(&server, b"there");
+    let group = server.join(([239, 1, 2, 202], 0), Membership::Full).expect("join");
+    let (says, hears) = mpsc::channel();
+    let deletion = thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            announce(&says);
+            server.recv_from_timeout(LONG).expect_err("the device goes")
+        });
+        asleep(hears.recv().expect("it begins"));
+        let deletion = own.delete();
+        let error = receiver.join().expect("it comes back");
+        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+        deletion
+    });
+    for result in [
+        client.recv_from_timeout(LONG).map(drop),
+        client.resolve_timeout(address(&server), LONG).map(drop),
+        client.buffer_timeout(LONG).map(drop),
+        server.buffer().map(drop),
+    ] {
+        let error = result.expect_err("the device is gone");
+        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+    }
+    assert!(deletion.waits(), "the sockets have it open");
+    drop(group);
+    drop((client, server, peer));
+    deletion.finish();
+    own.comes_back();
+}

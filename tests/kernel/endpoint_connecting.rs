@@ -31,7 +31,7 @@ fn sleep(fd: &impl AsFd, deadline: Option<Instant>) {
 }
 
 /// An attempt to connect to `listener` that waits for `event`.
-fn waiting_for(connector: &Connector, listener: &Listener, event: &str) -> Connecting {
+pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, event: &str) -> Connecting {
     let server = listener.local_addr().expect("an IP address");
     for _ in 0..100 {
         let mut connecting = connector.start(server).expect("start");
@@ -65,7 +65,7 @@ fn give_up(connecting: Connecting, listener: &Listener) {
 }
 
 /// What becomes of an attempt.
-fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
+pub(crate) fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
     loop {
         match connecting.try_finish() {
             Err(error) if *error.kind() == ErrorKind::WouldBlock => {

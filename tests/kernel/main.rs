@@ -23,6 +23,7 @@ mod endpoint_keep_alive;
 mod endpoint_loop;
 mod endpoint_messages;
 mod endpoint_remote;
+mod endpoint_removal;
 mod environment;
 mod external;
 mod fault;

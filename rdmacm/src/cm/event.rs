@@ -13,6 +13,9 @@ use crate::registry::Token;
 
 const WAIT: &str = "wait for";
 
+/// The statuses with which rdma_cm and uverbs say that the device is gone.
+const GONE: [i32; 2] = [-(Errno::ENXIO as i32), -(Errno::EIO as i32)];
+
 /// Something that happened to an id, from
 /// [`EventChannel::get_event`](super::EventChannel::get_event).
 ///
@@ -166,6 +169,10 @@ impl Event {
             T::Unreachable => ErrorKind::Unreachable(status),
             T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
+            // What the library has not finished, as its commands were refused.
+            T::ConnectError if GONE.contains(&status) => {
+                ErrorKind::DeviceGone(status.wrapping_neg())
+            }
             _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
             other => return Some(self.came_instead_of(wanted, other, advice)),
         };
@@ -244,6 +251,8 @@ mod tests {
         assert_eq!(errno(EventType::Unreachable, 1), libc::EHOSTUNREACH);
         assert_eq!(errno(EventType::Rejected, -104), libc::ECONNREFUSED);
         assert_eq!(errno(EventType::Rejected, 8), libc::ECONNREFUSED);
+        assert!(kind(EventType::ConnectError, -libc::ENXIO).contains("the device is gone"));
+        assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device is gone"));
         assert!(kind(EventType::AddrError, -110).ends_with("timed out"));
         assert!(kind(EventType::AddrError, -19).ends_with("No such device (ENODEV)"));
     }

@@ -109,7 +109,8 @@ impl Traffic {
         let status = completion.status();
         if let Some(keep_alive) = self.keep_alive.as_mut().filter(|it| it.has_sent(&buffer)) {
             keep_alive.give_back(buffer);
-            if !completion.is_success() {
+            // The peer may just have ended the connection in good order, of which the event tells.
+            if !completion.is_success() && !self.ends_with_connection {
                 self.failed(status);
             }
             return;

@@ -85,10 +85,13 @@ impl Buffer {
     }
 
     /// Its first `length` bytes for a work request; nothing, where it has not so many.
+    #[inline]
     pub(super) fn sge(&self, length: usize) -> Option<Sge> {
-        let start = self.start();
-        let part = (length <= self.block.length).then(|| start..start + length)?;
-        self.block.region.sge(part).ok()
+        let Block { region, length: most, .. } = &*self.block;
+        // Within the region, as the buffer is; and its length fits.
+        let length = u32::try_from(length).ok().filter(|_| length <= *most)?;
+        let start = u64::try_from(self.start()).expect("an offset has at most 64 bits");
+        Some(Sge { addr: (region.addr() + start).into(), length, lkey: region.lkey() })
     }
 
     /// Where it begins in its block: less than the block's length, of which it is a part.

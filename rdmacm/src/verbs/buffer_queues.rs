@@ -127,13 +127,17 @@ impl BufferQueues {
             // A piece of length 0 is one of 2 GiB to some hardware.
             let gather: &[Sge] = if length == 0 { &[] } else { piece };
             let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
-            let mut queue = qp.send_queue().map_err(Failure::unposted)?;
+            let request = SendRequest { wr_id, operation, payload, flags };
             // SAFETY: the request names no memory but that of the buffer, which `post` has put
             // where it stays until the request has completed or the queue pair is destroyed, unless
             // it is not posted; the buffer keeps it allocated and registered, and there nobody
             // writes to it or reads it. The identifier is of our own.
-            let pushed = unsafe { queue.push(&SendRequest { wr_id, operation, payload, flags }) };
-            pushed.map_err(Failure::unposted)?;
+            if let Some(rung) = unsafe { qp.try_post_send(&request) } {
+                return rung.map_err(Failure::of_ringing);
+            }
+            let mut queue = qp.send_queue().map_err(Failure::unposted)?;
+            // SAFETY: as above.
+            unsafe { queue.push(&request) }.map_err(Failure::unposted)?;
             queue.ring().map_err(Failure::of_ringing)
         })
     }
@@ -149,10 +153,14 @@ impl BufferQueues {
     pub fn receive(&mut self, buffer: Buffer) -> Result<(), BufferRefused> {
         let length = buffer.len();
         self.post(buffer, length, None, |qp, wr_id, scatter| {
+            let request = ReceiveRequest { wr_id, scatter };
+            // SAFETY: as in `send`.
+            if let Some(settled) = unsafe { qp.try_post_recv(&request) } {
+                return settled.map_err(Failure::of_ringing);
+            }
             let mut queue = qp.receive_queue().map_err(Failure::unposted)?;
             // SAFETY: as in `send`.
-            let pushed = unsafe { queue.push(&ReceiveRequest { wr_id, scatter }) };
-            pushed.map_err(Failure::unposted)?;
+            unsafe { queue.push(&request) }.map_err(Failure::unposted)?;
             queue.ring().map_err(Failure::of_ringing)
         })
     }
@@ -229,7 +237,7 @@ fn poll(
     posted: &mut Outstanding<Buffer>,
     each: &mut impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
-    let mut some = [Completion::default(); 16];
+    let mut some = [Completion::default(); 8];
     let most = posted.len();
     let mut polled = 0;
     loop {

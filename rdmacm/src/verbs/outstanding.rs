@@ -33,6 +33,7 @@ impl<T> Outstanding<T> {
     }
 
     /// Puts in what belongs to the next request; its identifier. `what` comes back where there is no room.
+    #[inline]
     pub(super) fn put(&mut self, what: T) -> Result<u64, T> {
         if self.count >= self.places.len() / 2 {
             return Err(what);
@@ -51,6 +52,7 @@ impl<T> Outstanding<T> {
     }
 
     /// Takes out what belongs to the request `id`, if that is one of those.
+    #[inline]
     pub(super) fn take(&mut self, id: u64) -> Option<T> {
         let place = self.place(id);
         let (_, what) = self.places[place].take_if(|(taken, _)| *taken == id)?;

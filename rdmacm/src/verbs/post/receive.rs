@@ -61,18 +61,36 @@ impl QueuePair {
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_post_recvv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        if self.takes_receives() {
-            if let Some(mut ring) = self.inner.receive.hold_if_free() {
-                // SAFETY: the contract of this function is that of the callee.
-                if unsafe { ring.get().try_store(request) } {
-                    let settled = self.settle();
-                    ring.pass_on();
-                    return settled;
-                }
-            }
+        // SAFETY: the contract of this function is that of both callees.
+        match unsafe { self.try_post_recv(request) } {
+            Some(settled) => settled,
+            // SAFETY: as above.
+            None => unsafe { self.post_recv_with_care(request) },
         }
-        // SAFETY: as above.
-        unsafe { self.post_recv_with_care(request) }
+    }
+
+    /// Posts the request if there is nothing to see to but it: what [`ReceiveQueue::ring`] would say
+    /// then. Nothing is posted where this is `None`.
+    ///
+    /// # Safety
+    ///
+    /// That of [`post_recv`](Self::post_recv).
+    #[inline(always)]
+    pub(in crate::verbs) unsafe fn try_post_recv(
+        &self,
+        request: &ReceiveRequest<'_>,
+    ) -> Option<Result<()>> {
+        if !self.takes_receives() {
+            return None;
+        }
+        let mut ring = self.inner.receive.hold_if_free()?;
+        // SAFETY: the contract of this function is that of the callee.
+        if !unsafe { ring.get().try_store(request) } {
+            return None;
+        }
+        let settled = self.settle();
+        ring.pass_on();
+        Some(settled)
     }
 
     /// The same of whatever request, wherever the queue pair is, and whoever has the queue.

@@ -72,19 +72,37 @@ impl QueuePair {
     #[doc(alias = "rdma_post_write")]
     #[doc(alias = "rdma_post_writev")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
-        let state = self.state();
-        if self.takes_send(state, request) {
-            if let Some(mut ring) = self.inner.send.hold_if_free() {
-                // SAFETY: the contract of this function is that of the callee.
-                if unsafe { ring.get().try_store(self.context(), state, request) } {
-                    let rung = self.ring(ring.get());
-                    ring.pass_on();
-                    return rung;
-                }
-            }
+        // SAFETY: the contract of this function is that of both callees.
+        match unsafe { self.try_post_send(request) } {
+            Some(rung) => rung,
+            // SAFETY: as above.
+            None => unsafe { self.post_send_with_care(request) },
         }
-        // SAFETY: as above.
-        unsafe { self.post_send_with_care(request) }
+    }
+
+    /// Posts the request if there is nothing to see to but it: what ringing for it says. Nothing is
+    /// posted where this is `None`.
+    ///
+    /// # Safety
+    ///
+    /// That of [`post_send`](Self::post_send).
+    #[inline(always)]
+    pub(in crate::verbs) unsafe fn try_post_send(
+        &self,
+        request: &SendRequest<'_>,
+    ) -> Option<Result<()>> {
+        let state = self.state();
+        if !self.takes_send(state, request) {
+            return None;
+        }
+        let mut ring = self.inner.send.hold_if_free()?;
+        // SAFETY: the contract of this function is that of the callee.
+        if !unsafe { ring.get().try_store(self.context(), state, request) } {
+            return None;
+        }
+        let rung = self.ring(ring.get());
+        ring.pass_on();
+        Some(rung)
     }
 
     /// The same of whatever request, wherever the queue pair is, and whoever has the queue.

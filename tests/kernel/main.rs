@@ -15,6 +15,7 @@ mod connection;
 mod datagram;
 mod dice;
 mod drain;
+mod endpoint_busy_poll;
 mod endpoint_connect;
 mod endpoint_connecting;
 mod endpoint_datagrams;

@@ -78,6 +78,7 @@ mod rendezvous;
 mod sending;
 mod settings;
 mod shared;
+mod spin;
 mod state;
 mod tasks;
 #[cfg(feature = "tokio")]

@@ -1,6 +1,7 @@
 //! What a connection is made of.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::keep_alive::KeepAlive;
 use super::settings::Settings;
@@ -20,6 +21,8 @@ pub(super) struct Parts {
     pub(super) id: CmId,
     pub(super) queues: BufferQueues,
     pub(super) cq: CompletionQueue,
+    /// How long a call polls before it sleeps.
+    pub(super) busy_poll: Duration,
 }
 
 /// How long a peer waits that has found no buffer, as a queue pair takes it: 0.64 ms.
@@ -64,7 +67,8 @@ impl Parts {
             is_broken: false,
             idle: Vec::new(),
         };
-        Ok((Self { id, queues, cq }, traffic, completions))
+        let busy_poll = settings.busy_poll;
+        Ok((Self { id, queues, cq, busy_poll }, traffic, completions))
     }
 
     /// Has the queue pair of a socket for datagrams, of which nothing is posted, work again.

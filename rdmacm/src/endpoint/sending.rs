@@ -90,9 +90,9 @@ impl Shared {
             return Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)));
         }
         let State { parts, traffic, .. } = &mut guarded.state;
-        let failure = traffic.failure();
-        let (Some(parts), None) = (parts.as_mut(), &failure) else {
-            return Err(self.error(what, failure.unwrap_or(ErrorKind::Disconnected)));
+        let (Some(parts), None) = (parts.as_mut(), traffic.end) else {
+            let failure = traffic.failure().unwrap_or(ErrorKind::Disconnected);
+            return Err(self.error(what, failure));
         };
         // First: another thread may poll its completion at once.
         traffic.sends[index] = then;

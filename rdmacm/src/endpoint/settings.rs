@@ -51,13 +51,20 @@ pub struct Settings {
     /// Takes nothing from messages: there is one buffer more for it, of
     /// [`buffer_size`](Self::buffer_size), and a place in the send queue.
     pub keep_alive: Option<Duration>,
+    /// How long a call that waits polls before it sleeps: saves the sleep, and what it takes to
+    /// wake, where something comes within that time, for a processor that has nothing else to do
+    /// meanwhile. Of the end of the connection it hears when it sleeps. Calls with `try_` in their
+    /// names do not wait, and do not poll longer.
+    #[doc(alias = "SO_BUSY_POLL")]
+    pub busy_poll: Duration,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
 
 impl Default for Settings {
     /// Sixteen buffers each way, of 4 KiB; all the depth there is; 6 retries where nobody answers,
-    /// and no end of them where the peer has no buffer; nothing that keeps it alive.
+    /// and no end of them where the peer has no buffer; nothing that keeps it alive, and no polling
+    /// before sleeping.
     fn default() -> Self {
         Self {
             send_buffers: 16,
@@ -68,6 +75,7 @@ impl Default for Settings {
             retry_count: 6,
             rnr_retry_count: 7,
             keep_alive: None,
+            busy_poll: Duration::ZERO,
             non_exhaustive: NonExhaustive::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! The one core of a connection: its state, and waiting until that is as somebody wants it.
 
+use std::hint;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -10,6 +11,7 @@ use super::keep_alive::KeepAlive;
 use super::parts::Parts;
 use super::readiness::{Readiness, Ready};
 use super::rendezvous::Rendezvous;
+use super::spin::Spin;
 use super::state::State;
 use super::tasks::{Tasks, Telling};
 use super::traffic::End;
@@ -257,6 +259,8 @@ impl Shared {
         guarded.telling.is_task = patience.is_task();
         // What is over may be over for want of time to look: that is looked at once more.
         let mut is_over = false;
+        let mut armed = false;
+        let mut spin = Spin::default();
         let outcome = loop {
             if let Some(outcome) = done(&mut guarded.state) {
                 break outcome;
@@ -278,10 +282,21 @@ impl Shared {
                     _ => ErrorKind::WouldBlock,
                 });
             }
-            if guarded.state.arm()? {
+            if self.polls_on(&guarded, &mut spin, patience) {
+                // Others may want to post meanwhile.
+                drop(guarded);
+                hint::spin_loop();
+                guarded = self.lock_here();
+                continue;
+            }
+            // Who sleeps on the channel has seen to it.
+            if !guarded.asleep && guarded.state.arm(&self.completions)? {
+                armed = true;
                 continue;
             }
             is_over = match patience {
+                // What else there is to read the descriptor still tells of, level-triggered.
+                Patience::None if armed => true,
                 Patience::Until(deadline) => {
                     let wanting = usize::from(operation == Operation::Take);
                     guarded.wanting += wanting;
@@ -308,6 +323,15 @@ impl Shared {
             ErrorKind::WouldBlock => Error::new(operation.name(), "an endpoint", kind),
             kind => self.error(operation, kind),
         })
+    }
+
+    /// Whether one who has found nothing polls once more instead of sleeping.
+    #[inline]
+    fn polls_on(&self, guarded: &Guarded, spin: &mut Spin, patience: Patience) -> bool {
+        match (patience, &guarded.state.parts) {
+            (Patience::Until(deadline), Some(parts)) => spin.goes_on(parts.busy_poll, deadline),
+            _ => false,
+        }
     }
 
     /// Reads what there is to read, without sleeping. Whether there was nothing.

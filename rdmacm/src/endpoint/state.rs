@@ -21,22 +21,25 @@ pub(super) struct State {
     pub(super) disconnected: bool,
     /// The completion queue is armed, or its event was not read yet.
     armed: bool,
+    /// Something has completed since it was armed: the event is there, or will be at once.
+    fired: bool,
 }
 
 impl State {
     /// That of new parts, whose completion queue is armed.
     pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
         let (parts, rendezvous) = (Some(parts), None);
-        Self { parts, traffic, rendezvous, disconnected: false, armed: true }
+        let (disconnected, armed, fired) = (false, true, false);
+        Self { parts, traffic, rendezvous, disconnected, armed, fired }
     }
 
     /// A buffer for sending that nobody has, where there is one or will be none.
     pub(super) fn buffer(&mut self) -> Option<Result<Buffer, ErrorKind>> {
-        match self.traffic.failure() {
-            Some(failure) => Some(Err(failure)),
+        match self.traffic.end {
             // What would be sent now would be lost.
             None if self.traffic.is_broken => None,
             None => self.traffic.free.pop().map(Ok),
+            Some(_) => self.traffic.failure().map(Err),
         }
     }
 
@@ -109,6 +112,7 @@ impl State {
                 parts.queues.receive(buffer)?;
             }
         }
+        self.fired |= self.armed && polled > 0;
         Ok(polled > 0)
     }
 
@@ -119,9 +123,13 @@ impl State {
         }
     }
 
-    /// Sees to it that the next completion makes the completion channel readable. Whether it was
-    /// not seen to before: what completed meanwhile is to be polled then.
-    pub(super) fn arm(&mut self) -> Result<bool> {
+    /// Sees to it that the next completion makes the completion channel readable, on which nobody
+    /// sleeps. Whether it was not seen to before: what completed meanwhile is to be polled then.
+    pub(super) fn arm(&mut self, completions: &CompletionChannel) -> Result<bool> {
+        // Else the channel would be readable for nothing.
+        if self.fired {
+            self.read_completion(completions)?;
+        }
         let Some(parts) = self.parts.as_ref().filter(|_| !self.armed) else { return Ok(false) };
         parts.cq.request_notify(false)?;
         self.armed = true;
@@ -133,7 +141,7 @@ impl State {
     pub(super) fn read_completion(&mut self, completions: &CompletionChannel) -> Result<()> {
         match completions.get_event() {
             Ok(_) => {
-                self.armed = false;
+                (self.armed, self.fired) = (false, false);
                 Ok(())
             }
             Err(error) => nothing(error),

@@ -1,0 +1,162 @@
+//! The ends of a connection of the low level.
+//!
+//! # Safety
+//!
+//! Posting gives memory to the device. It is memory of regions that are never dropped, and whose bytes
+//! nobody looks at.
+#![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
+
+use std::mem::ManuallyDrop;
+use std::net::IpAddr;
+use std::thread;
+
+use rdmacm::Result;
+use rdmacm::addr::{AddrInfoFlags, Hints, getaddrinfo};
+use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
+use rdmacm::verbs::{
+    AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, QueuePairCaps,
+    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+};
+
+use crate::{DEPTH, End, Outcome, Waiting};
+
+const PORT: &str = "7476";
+
+pub(crate) struct Low {
+    id: CmId,
+    waiting: Waiting,
+    qp: QueuePair,
+    /// Never dropped.
+    memory: ManuallyDrop<MemoryRegion>,
+    pieces: [Sge; 1],
+    /// The peer's memory.
+    remote: (u64, u32),
+    /// How many sends may be posted.
+    room: usize,
+    done: [Completion; 16],
+    /// How many messages were polled, and not taken yet.
+    arrived: usize,
+}
+
+/// Two ends that are connected.
+pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[Low; 2]> {
+    let address = address.to_string();
+    let caps = QueuePairCaps { max_send_wr: DEPTH, max_recv_wr: DEPTH, ..QueuePairCaps::default() };
+    let endpoint = EndpointQueuePair { caps, ..EndpointQueuePair::default() };
+    let hints = Hints { port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let passive = Hints { flags: AddrInfoFlags::PASSIVE, ..hints };
+    let id = |hints| -> Outcome<CmId> {
+        let found = getaddrinfo(Some(&address), Some(PORT), Some(hints))?;
+        Ok(CmId::create_ep(found.first().ok_or("no such address")?, Some(&endpoint))?)
+    };
+    let listener = id(&passive)?;
+    listener.listen(1)?;
+    let mut client = Low::new(id(&hints)?, waiting, size)?;
+    let param = ConnParam {
+        responder_resources: ConnParam::MAX,
+        initiator_depth: ConnParam::MAX,
+        ..ConnParam::default()
+    };
+    let mut server = thread::scope(|scope| -> Outcome<Low> {
+        let connecting = scope.spawn(|| client.id.connect(&param));
+        let server = Low::new(listener.get_request()?, waiting, size)?;
+        server.id.accept(&param)?;
+        connecting.join().map_err(|_| "the client panicked")??;
+        Ok(server)
+    })?;
+    client.remote = (server.memory.addr(), server.memory.rkey());
+    server.remote = (client.memory.addr(), client.memory.rkey());
+    Ok([client, server])
+}
+
+impl Low {
+    fn new(id: CmId, waiting: Waiting, size: usize) -> Outcome<Self> {
+        let qp = id.qp().ok_or("no queue pair")?;
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+        let memory = ManuallyDrop::new(MemoryRegion::alloc(qp.pd(), size, access)?);
+        let pieces = [memory.sge(..)?];
+        let room = usize::try_from(DEPTH)?;
+        let (done, remote) = ([Completion::default(); 16], (0, 0));
+        let end = Self { id, waiting, qp, memory, pieces, remote, room, done, arrived: 0 };
+        (0..room).try_for_each(|_| end.post_receive())?;
+        Ok(end)
+    }
+
+    fn post_receive(&self) -> Result<()> {
+        let request = ReceiveRequest { wr_id: 1, scatter: &self.pieces };
+        // SAFETY: the memory is never deregistered, and nobody looks at it.
+        unsafe { self.qp.post_recv(&request) }
+    }
+
+    fn post_send(&mut self, operation: SendOperation<'_>) -> Result<()> {
+        let (payload, flags) = (Payload::Gather(&self.pieces), SendFlags::SIGNALED);
+        // SAFETY: as above.
+        unsafe { self.qp.post_send(&SendRequest { wr_id: 1, operation, payload, flags }) }?;
+        self.room -= 1;
+        Ok(())
+    }
+
+    /// Waits until sends are done.
+    fn sent(&mut self) -> Outcome {
+        self.room += wait(self.qp.send_cq(), self.waiting, &mut self.done)?;
+        Ok(())
+    }
+
+    /// Waits until there is room for a send.
+    fn make_room(&mut self) -> Outcome {
+        if self.room == 0 { self.sent() } else { Ok(()) }
+    }
+}
+
+/// Waits for completions, which are to be good ones; how many.
+fn wait(cq: &CompletionQueue, waiting: Waiting, done: &mut [Completion]) -> Outcome<usize> {
+    let count = match waiting {
+        Waiting::Sleeps => cq.wait(done)?,
+        Waiting::Polls => loop {
+            let count = cq.poll(done)?;
+            if count > 0 {
+                break count;
+            }
+        },
+    };
+    match done[..count].iter().find(|done| !done.is_success()) {
+        None => Ok(count),
+        Some(done) => Err(format!("a request failed: {}", done.status()).into()),
+    }
+}
+
+impl End for Low {
+    fn post(&mut self) -> Outcome {
+        self.make_room()?;
+        Ok(self.post_send(SendOperation::Send)?)
+    }
+
+    fn receive(&mut self) -> Outcome {
+        if self.arrived == 0 {
+            self.arrived = wait(self.qp.recv_cq(), self.waiting, &mut self.done)?;
+        }
+        self.arrived -= 1;
+        Ok(self.post_receive()?)
+    }
+
+    fn write(&mut self) -> Outcome {
+        self.make_room()?;
+        let (remote_addr, rkey) = self.remote;
+        Ok(self.post_send(SendOperation::Write { remote_addr, rkey })?)
+    }
+
+    fn read(&mut self) -> Outcome {
+        let (remote_addr, rkey) = self.remote;
+        self.post_send(SendOperation::Read { remote_addr, rkey })?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Outcome {
+        while self.room < usize::try_from(DEPTH)? {
+            self.sent()?;
+        }
+        Ok(())
+    }
+}

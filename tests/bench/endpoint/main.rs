@@ -1,0 +1,199 @@
+//! Messages between two ends in this process, on one of the library's two levels, and what one costs, in
+//! microseconds: see the [usage](USAGE). The address chooses the device.
+//!
+//! Both levels do the same, waiting in the same way; each request asks for a completion, a sender waits for
+//! one only where no more may be under way, and nobody looks at the bytes.
+
+mod low;
+mod many;
+mod safe;
+
+use std::env;
+use std::error::Error;
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const USAGE: &str = "usage: bench-endpoint low|safe ADDRESS asleep|polling LOAD SIZE COUNT
+LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
+      many: there and back on SIZE connections of the safe tier in one thread, asleep";
+
+/// Sends, and receives, that may be under way.
+pub(crate) const DEPTH: u32 = 128;
+/// So many messages of a stream go before an answer, and as many before that one is looked for: so the
+/// receiver always has a buffer, which iWARP asks for.
+const WINDOW: usize = 32;
+
+/// One end of a connection. What it posts has the size of the load; what it waits for it sleeps for, or
+/// polls for.
+pub(crate) trait End: Send {
+    /// Posts a message, when there is room for it.
+    fn post(&mut self) -> Outcome;
+    /// Waits for a message, and has its buffer receive another one.
+    fn receive(&mut self) -> Outcome;
+    /// Posts a write to the peer's memory, when there is room for it.
+    fn write(&mut self) -> Outcome;
+    /// Reads the peer's memory.
+    fn read(&mut self) -> Outcome;
+    /// Waits until everything that was posted is done.
+    fn flush(&mut self) -> Outcome;
+}
+
+/// How an end waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Asleep; each end has a thread of its own.
+    Sleeps,
+    /// Polling; both ends are in one thread, so that nobody polls while the other one works.
+    Polls,
+}
+
+/// What is done, and what counts as a message.
+#[derive(Debug, Clone, Copy)]
+enum Load {
+    /// A message goes there, and when it has come one goes back.
+    Latency,
+    /// Messages in one direction, in windows.
+    Rate,
+    /// One after the other.
+    Read,
+    /// As many under way as there may be.
+    Write,
+}
+
+impl Load {
+    fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "latency" => Self::Latency,
+            "rate" => Self::Rate,
+            "read" => Self::Read,
+            "write" => Self::Write,
+            _ => return None,
+        })
+    }
+
+    /// Sends `count` messages; how long that takes.
+    fn carry_out(
+        self,
+        [client, server]: [&mut impl End; 2],
+        waiting: Waiting,
+        count: usize,
+    ) -> Outcome<Duration> {
+        let start = Instant::now();
+        match (self, waiting) {
+            (Self::Latency, Waiting::Sleeps) => {
+                both(|| pong(server, count / 2), || ping(client, count / 2))?;
+            }
+            (Self::Latency, Waiting::Polls) => {
+                for _ in 0..count / 2 {
+                    client.post()?;
+                    server.receive()?;
+                    server.post()?;
+                    client.receive()?;
+                }
+            }
+            (Self::Rate, Waiting::Sleeps) => {
+                both(|| sink(server, count), || stream(client, count))?;
+            }
+            (Self::Rate, Waiting::Polls) => {
+                for _ in 0..count / WINDOW {
+                    (0..WINDOW).try_for_each(|_| client.post())?;
+                    (0..WINDOW).try_for_each(|_| server.receive())?;
+                }
+            }
+            (Self::Read, _) => (0..count).try_for_each(|_| client.read())?,
+            (Self::Write, _) => {
+                (0..count).try_for_each(|_| client.write())?;
+                client.flush()?;
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
+
+fn ping(end: &mut impl End, count: usize) -> Outcome {
+    for _ in 0..count {
+        end.post()?;
+        end.receive()?;
+    }
+    Ok(())
+}
+
+fn pong(end: &mut impl End, count: usize) -> Outcome {
+    for _ in 0..count {
+        end.receive()?;
+        end.post()?;
+    }
+    Ok(())
+}
+
+fn stream(end: &mut impl End, count: usize) -> Outcome {
+    for number in 1..=count {
+        end.post()?;
+        if number % WINDOW == 0 && number > WINDOW {
+            end.receive()?;
+        }
+    }
+    // The last window's.
+    end.receive()
+}
+
+fn sink(end: &mut impl End, count: usize) -> Outcome {
+    for number in 1..=count {
+        end.receive()?;
+        if number % WINDOW == 0 {
+            end.post()?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs both, the one in a thread of its own.
+fn both(there: impl FnOnce() -> Outcome + Send, here: impl FnOnce() -> Outcome) -> Outcome {
+    thread::scope(|scope| {
+        let there = scope.spawn(there);
+        here()?;
+        there.join().map_err(|_| "the other thread panicked")?
+    })
+}
+
+/// Prints how long a message takes, after some that do not count.
+fn measure(load: Load, waiting: Waiting, mut ends: [impl End; 2], count: usize) -> Outcome {
+    let count = count.next_multiple_of(WINDOW);
+    let [client, server] = &mut ends;
+    load.carry_out([client, server], waiting, (count / 10).next_multiple_of(WINDOW))?;
+    let time = load.carry_out([client, server], waiting, count)?;
+    print_each(time, count)?;
+    // Nothing is torn down: the memory outlives the process's last request.
+    std::process::exit(0)
+}
+
+/// Prints what each of `count` messages takes, which take `time` together.
+pub(crate) fn print_each(time: Duration, count: usize) -> Outcome {
+    let each = time.as_secs_f64() * 1e6 / f64::from(u32::try_from(count)?);
+    Ok(writeln!(io::stdout(), "{each:.3}")?)
+}
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(|argument| &**argument).collect();
+    let [level, address, waiting, load, size, count] = arguments[..] else {
+        return Err(USAGE.into());
+    };
+    let (address, size, count) = (address.parse()?, size.parse()?, count.parse()?);
+    let waiting = match waiting {
+        "asleep" => Waiting::Sleeps,
+        "polling" => Waiting::Polls,
+        _ => return Err(USAGE.into()),
+    };
+    match (level, load, Load::from_name(load)) {
+        ("safe", "many", _) => many::measure(address, size, count),
+        ("safe", _, Some(load)) => {
+            measure(load, waiting, safe::pair(address, waiting, size)?, count)
+        }
+        ("low", _, Some(load)) => measure(load, waiting, low::pair(address, waiting, size)?, count),
+        _ => Err(USAGE.into()),
+    }
+}

@@ -1,0 +1,97 @@
+//! The ends of a connection of the safe tier.
+
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::Result;
+use rdmacm::endpoint::{
+    Buffer, Connection, Connector, Export, Listener, Memory, Remote, Rights, Settings,
+};
+
+use crate::{DEPTH, End, Outcome, Waiting};
+
+/// How long the two ends may take to find each other.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Safe {
+    connection: Connection,
+    size: usize,
+    /// The peer's memory.
+    remote: Remote,
+    /// What the peer has for that.
+    _export: Export,
+}
+
+/// Two ends that are connected.
+pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[Safe; 2]> {
+    let settings = Settings {
+        send_buffers: DEPTH,
+        receive_buffers: DEPTH,
+        buffer_size: size,
+        busy_poll: match waiting {
+            Waiting::Sleeps => Duration::ZERO,
+            Waiting::Polls => PATIENCE,
+        },
+        ..Settings::default()
+    };
+    let ends = connected(&listener(address)?, &settings)?;
+    let memory = Memory::new(size)?;
+    let export = |end: &Connection| end.export(&memory, Rights::READ | Rights::WRITE);
+    let exports = [export(&ends[0])?, export(&ends[1])?];
+    let remotes = [exports[1].remote(), exports[0].remote()];
+    let ([client, server], [of_client, of_server]) = (ends, exports);
+    Ok([
+        Safe { connection: client, size, remote: remotes[0], _export: of_client },
+        Safe { connection: server, size, remote: remotes[1], _export: of_server },
+    ])
+}
+
+pub(crate) fn listener(address: IpAddr) -> Result<Listener> {
+    Listener::bind(SocketAddr::new(address, 0))
+}
+
+/// A client and its server.
+pub(crate) fn connected(listener: &Listener, settings: &Settings) -> Outcome<[Connection; 2]> {
+    let server = listener.local_addr().ok_or("it does not listen on an IP address")?;
+    let connector = Connector::new().settings(settings.clone()).timeout(PATIENCE);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| connector.connect(server));
+        let incoming = listener.incoming_timeout(PATIENCE)?;
+        let server = incoming.accept(settings, &[], PATIENCE)?;
+        let client = client.join().map_err(|_| "the client panicked")??;
+        Ok([client, server])
+    })
+}
+
+impl Safe {
+    fn sized(&self, mut buffer: Buffer) -> Result<Buffer> {
+        buffer.set_len(self.size)?;
+        Ok(buffer)
+    }
+}
+
+impl End for Safe {
+    fn post(&mut self) -> Outcome {
+        Ok(self.connection.post(self.sized(self.connection.buffer()?)?)?)
+    }
+
+    fn receive(&mut self) -> Outcome {
+        self.connection.recv()?.map(drop).ok_or_else(|| "the connection has ended".into())
+    }
+
+    fn write(&mut self) -> Outcome {
+        let buffer = self.sized(self.connection.buffer()?)?;
+        Ok(self.connection.post_write(buffer, &self.remote, 0)?)
+    }
+
+    fn read(&mut self) -> Outcome {
+        let buffer = self.sized(self.connection.buffer()?)?;
+        self.connection.read(buffer, &self.remote, 0)?;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Outcome {
+        Ok(self.connection.flush()?)
+    }
+}

@@ -3,12 +3,14 @@
 //!
 //! - `connect` and the directories of our programs, linked dynamically and statically, for
 //!   [what a connection costs](connect);
-//! - `latency` or `rates` and the directory of our programs for [what messages cost](data).
+//! - `latency` or `rates` and the directory of our programs for [what messages cost](data);
+//! - `endpoint` and the same for [what they cost on the safe tier](endpoint).
 //!
 //! What varies is measured in rounds, in which ours and the C program run by turns.
 
 mod connect;
 mod data;
+mod endpoint;
 mod peer;
 mod rounds;
 mod run;
@@ -42,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Inherited by the programs. An emulator translates code anew for each address that it lies at, and a
     // program's first calls would take a hundred times as long as the rest.
     personality::set(personality::get()? | Persona::ADDR_NO_RANDOMIZE)?;
+    let mut names = ["ours", "C"];
     let rows = match (subject.to_str(), directories) {
         (Some("connect"), [linked_dynamically, linked_statically]) => {
             let directories = [linked_dynamically, linked_statically].map(Path::new);
@@ -49,11 +52,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         (Some("latency"), [directory]) => data::latency(&device, address, Path::new(directory)),
         (Some("rates"), [directory]) => data::rates(&device, address, Path::new(directory)),
+        (Some("endpoint"), [directory]) => {
+            names = ["safe", "other"];
+            endpoint::rows(&device, address, Path::new(directory))
+        }
         _ => {
-            let usage = "`connect` with two directories, or `latency` or `rates` with one";
+            let usage = "`connect` with two directories, or another one with one";
             return Err(format!("the subject is {usage}").into());
         }
     }?;
     run::progress(&format!("{} runs were useless and made again", run::made_again()));
-    Ok(write!(io::stdout(), "{}", Table(&rows))?)
+    Ok(write!(io::stdout(), "{}", Table { names, rows: &rows })?)
 }

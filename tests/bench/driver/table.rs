@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One measure of ours and the C program's.
+/// One measure of ours and the C program's, or whatever else it is compared with.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -130,14 +130,18 @@ fn count(values: usize) -> f64 {
 }
 
 /// The rows for people, then the same for programs: tab-separated lines that begin with `bench`.
-pub(crate) struct Table<'a>(pub(crate) &'a [Row]);
+pub(crate) struct Table<'a> {
+    /// What is measured, and beside what.
+    pub(crate) names: [&'static str; 2],
+    pub(crate) rows: &'a [Row],
+}
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["ours", "C", "ratio", "95 %", "goal"];
-        let [ours, c, ratio, interval, goal] = head;
+        let [ours, c] = self.names;
+        let [ratio, interval, goal] = ["ratio", "95 %", "goal"];
         writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{interval:>13}{goal:>9}", "")?;
-        for row in self.0 {
+        for row in self.rows {
             let separator = if row.unit.is_empty() { "" } else { ", " };
             let name = format!("{}{separator}{}", row.name, row.unit);
             let interval = row.interval.map(|[low, high]| format!("{low:.2}..{high:.2}"));
@@ -153,7 +157,7 @@ impl fmt::Display for Table<'_> {
                 row.verdict(),
             )?;
         }
-        for row in self.0 {
+        for row in self.rows {
             let [low, high] = row.ends();
             let goal = row.goal.map(|goal| goal.to_string()).unwrap_or_default();
             let Row { name, unit, ours, c, ratio, .. } = row;
@@ -210,13 +214,17 @@ mod tests {
         assert_eq!(row.interval, Some([0.5, 0.5]));
     }
 
+    fn table(rows: &[Row]) -> String {
+        Table { names: ["ours", "C"], rows }.to_string()
+    }
+
     #[test]
     fn what_is_above_the_goal_is_not_reached() {
         let row = |ours| Row::exact("calls", "", ours, 400.0).at_most(0.25);
         assert_eq!(row(100.0).verdict(), "reached");
         assert_eq!(row(101.0).verdict(), "NOT reached");
         assert_eq!(Row::exact("calls", "", 1.0, 400.0).verdict(), "");
-        let text = Table(&[row(101.0)]).to_string();
+        let text = table(&[row(101.0)]);
         assert!(text.contains("NOT reached"), "{text}");
         assert!(
             text.contains(
@@ -225,7 +233,7 @@ mod tests {
         );
         let rate = Row::exact("rate", "1/s", 19.0, 20.0);
         assert_eq!(rate.clone().at_least(0.95).verdict(), "reached");
-        let text = Table(&[rate.at_least(0.96)]).to_string();
+        let text = table(&[rate.at_least(0.96)]);
         assert!(text.contains(" >= 0.96  NOT reached\n"), "{text}");
         assert!(text.contains("\t>= 0.96\tNOT reached\n"), "{text}");
     }

@@ -38,12 +38,14 @@ A command line that is wrong ends with status 2.
       virtual machines with every kernel or the one named. SECONDS limit one test program in one virtual
       machine. The last line is `N passed, N failed`.
 
-  bench connect|data [--kernel 6.1|6.12|latest] [--device rxe|siw]
+  bench connect|data|endpoint [--kernel 6.1|6.12|latest] [--device rxe|siw]
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
       6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
       connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
       `data` what messages cost, beside perftest's, for sizes from 2 to 65536: latency, and system calls;
-      then bandwidth and rate, again by the instructions. Goals that are not reached are named; they do not change the exit status.
+      then bandwidth and rate, again by the instructions; `endpoint` what messages of the safe tier cost,
+      by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
+      thread. Goals that are not reached are named; they do not change the exit status.
 
   ci
       Checks format, lints and documentation, then does what test does.
@@ -143,7 +145,7 @@ fn test(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 
 fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     let Some(name) = arguments.next() else {
-        let message = format!("bench: the subject is missing: connect or data; {HELP}");
+        let message = format!("bench: the subject is missing: connect, data or endpoint; {HELP}");
         return Err(Error::new(message));
     };
     let subject = name.to_str().and_then(Subject::from_name);
@@ -242,6 +244,7 @@ mod tests {
         };
         let all = Device::ALL.to_vec();
         assert_eq!(bench("bench connect"), (Subject::Connect, Kernel::RELEASED.to_vec(), all));
+        assert_eq!(bench("bench endpoint").0, Subject::Endpoint);
         assert_eq!(
             bench("bench data --kernel 6.1 --device siw"),
             (Subject::Data, vec![Kernel::V6_1], vec![Device::Siw])

@@ -27,17 +27,22 @@ pub(crate) enum Subject {
     Connect,
     /// What messages cost: their latency, bandwidth and rate.
     Data,
+    /// What messages cost on the safe tier.
+    Endpoint,
 }
 
 impl Subject {
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        [Self::Connect, Self::Data].into_iter().find(|subject| subject.name() == name)
+        [Self::Connect, Self::Data, Self::Endpoint]
+            .into_iter()
+            .find(|subject| subject.name() == name)
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::Data => "data",
+            Self::Endpoint => "endpoint",
         }
     }
 
@@ -45,7 +50,7 @@ impl Subject {
     fn packages(self) -> [&'static str; 3] {
         let programs = match self {
             Self::Connect => "rdmacm-utils",
-            Self::Data => "perftest",
+            Self::Data | Self::Endpoint => "perftest",
         };
         ["ibverbs-providers", programs, "strace"]
     }
@@ -55,6 +60,7 @@ impl Subject {
         match self {
             Self::Connect => &[Part::Connect],
             Self::Data => &[Part::Latency, Part::Rates],
+            Self::Endpoint => &[Part::Endpoint],
         }
     }
 }
@@ -65,6 +71,7 @@ enum Part {
     Connect,
     Latency,
     Rates,
+    Endpoint,
 }
 
 impl Part {
@@ -73,6 +80,7 @@ impl Part {
             Self::Connect => "connect",
             Self::Latency => "latency",
             Self::Rates => "rates",
+            Self::Endpoint => "endpoint",
         }
     }
 
@@ -91,7 +99,7 @@ impl Part {
     /// Many runs, one after the other, in a machine that others may load.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Connect => 1200,
+            Self::Connect | Self::Endpoint => 1200,
             Self::Latency | Self::Rates => 3600,
         })
     }

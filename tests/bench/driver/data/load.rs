@@ -16,7 +16,7 @@ pub(super) enum Maker {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Test {
+pub(crate) enum Test {
     Latency,
     Bandwidth,
 }
@@ -42,6 +42,8 @@ pub(super) struct Load {
     pub(super) messages: u32,
     /// So many are posted at once.
     pub(super) list: u32,
+    /// The programs sleep until they have something to do. (Ours always poll.)
+    pub(super) asleep: bool,
 }
 
 impl fmt::Display for Load {
@@ -78,7 +80,7 @@ impl Load {
             Test::Bandwidth => BANDWIDTH_MESSAGES,
         };
         let messages = messages * FULL_SIZE / size.max(FULL_SIZE);
-        Self { test, operation, size, messages, list: 1 }
+        Self { test, operation, size, messages, list: 1, asleep: false }
     }
 
     /// Our program or perftest's: its server on the address, or the client of that.
@@ -111,6 +113,9 @@ impl Load {
                 // Without looking at the time for every message.
                 Test::Bandwidth => "-N",
             });
+            if self.asleep {
+                program = program.arg("-e");
+            }
             if device.driver() == Some(DriverId::RDMA_DRIVER_SIW) {
                 // The driver has no other way.
                 program = program.arg("--use_old_post_send");

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use rdmacm::device::Device;
 
-use self::load::{Load, Maker, Place, Side, Test};
+pub(crate) use self::load::Test;
+use self::load::{Load, Maker, Place, Side};
 use crate::PORT;
 use crate::peer::Peer;
 use crate::rounds::{by_turns, median_trace};
@@ -85,6 +86,30 @@ pub(crate) fn rates(
         rows.push(bench.lists(operation)?);
     }
     Ok(rows)
+}
+
+/// The programs of perftest that sleep until they have something to do.
+pub(crate) struct Asleep<'a>(Bench<'a>);
+
+impl<'a> Asleep<'a> {
+    pub(crate) fn new(device: &'a Device, address: &'a str) -> Result<Self, Box<dyn Error>> {
+        Ok(Self(Bench::new(device, address, Path::new(""))?))
+    }
+
+    /// How many microseconds a message takes.
+    pub(crate) fn message(
+        &self,
+        test: Test,
+        operation: &'static str,
+        size: u32,
+    ) -> Result<f64, Box<dyn Error>> {
+        let load = Load { asleep: true, ..Load::new(test, operation, size) };
+        let figure = self.0.run(Maker::C, &load)?.figure;
+        Ok(match test {
+            Test::Latency => figure,
+            Test::Bandwidth => 1e3 / figure,
+        })
+    }
 }
 
 /// One load of each kind.

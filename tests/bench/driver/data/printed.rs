@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn load(test: Test, size: u32) -> Load {
-        Load { test, operation: "send", size, messages: 1000, list: 1 }
+        Load { test, operation: "send", size, messages: 1000, list: 1, asleep: false }
     }
 
     const CYCLES: f64 = 2500.0;

@@ -1,0 +1,207 @@
+//! What messages cost on the safe tier: beside the low level, and beside perftest.
+//!
+//! Asleep: each side sleeps until it has something to do, as perftest with `-e`. The low level and perftest
+//! sleep for completions alone, and do not hear there that the connection has ended; the safe tier hears of
+//! that too, which takes one system call more. Of perftest's bandwidths every hundredth message completes,
+//! of the others each; and there a window of messages has no answer.
+//!
+//! Polling: nobody sleeps, and both ends are in one thread, so that nobody polls while the other one works.
+//! perftest has no such way.
+
+use std::error::Error;
+use std::path::Path;
+
+use rdmacm::device::Device;
+
+use crate::data::{Asleep, Test};
+use crate::rounds::{by_turns, median_trace};
+use crate::run::{self, Program, progress};
+use crate::scheduler;
+use crate::table::Row;
+use crate::trace;
+
+/// How often each load is measured: as often as it takes for an interval.
+const ROUNDS: usize = 6;
+/// Messages of one run.
+const MESSAGES: u32 = 1024;
+/// Bytes of a message, where it does not matter how many.
+const SIZE: u32 = 16;
+const LARGE: u32 = 4096;
+
+/// Above which no latency's ratio may be, and below which no rate's.
+const LATENCY_GOAL: f64 = 1.05;
+const RATE_GOAL: f64 = 0.9;
+
+/// Connections of one thread, and what a message of the most by one of the fewest may cost.
+const CONNECTIONS: [u32; 3] = [10, 100, 1000];
+const FLAT_GOAL: f64 = 1.1;
+/// Messages there and back in one run.
+const EXCHANGES: u32 = 2000;
+
+/// Messages of two runs under strace: each costs what the longer one makes more calls for.
+const TRACED: [u32; 2] = [320, 3200];
+/// So many more go before those that count.
+const WARM_UP: f64 = 1.1;
+
+/// What is sent.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    name: &'static str,
+    /// With both programs of our own.
+    ours: &'static str,
+    /// With perftest.
+    test: Test,
+    operation: &'static str,
+    size: u32,
+}
+
+const LOADS: [Load; 5] = [
+    Load { size: SIZE, ..LATENCY },
+    Load { size: LARGE, ..LATENCY },
+    Load { name: "send rate", ours: "rate", test: Test::Bandwidth, operation: "send", size: SIZE },
+    Load { name: "read latency", ours: "read", test: Test::Latency, operation: "read", size: SIZE },
+    Load {
+        name: "write rate",
+        ours: "write",
+        test: Test::Bandwidth,
+        operation: "write",
+        size: SIZE,
+    },
+];
+
+const LATENCY: Load = Load {
+    name: "send latency",
+    ours: "latency",
+    test: Test::Latency,
+    operation: "send",
+    size: SIZE,
+};
+
+/// Measures on the device, with our programs in the directory.
+pub(crate) fn rows(
+    device: &Device,
+    address: &str,
+    directory: &Path,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let bench = Bench { address, directory, perftest: Asleep::new(device, address)? };
+    let mut rows = Vec::new();
+    scheduler::batch()?;
+    for waiting in ["asleep", "polling"] {
+        for load in [LOADS[0], LOADS[2]] {
+            rows.push(bench.calls(waiting, load)?);
+        }
+    }
+    for load in LOADS {
+        rows.extend(bench.asleep(load)?);
+    }
+    rows.extend(bench.many()?);
+    scheduler::prefer_others()?;
+    for load in LOADS {
+        rows.push(bench.polling(load)?);
+    }
+    Ok(rows)
+}
+
+struct Bench<'a> {
+    address: &'a str,
+    directory: &'a Path,
+    perftest: Asleep<'a>,
+}
+
+/// Who sends.
+#[derive(Debug, Clone, Copy)]
+enum Sender {
+    Safe,
+    Low,
+    Perftest,
+}
+
+impl Bench<'_> {
+    fn asleep(&self, load: Load) -> Result<[Row; 2], Box<dyn Error>> {
+        let name = format!("{}, {} bytes, asleep", load.name, load.size);
+        progress(&format!("{name}: {ROUNDS} rounds of three programs"));
+        let rounds =
+            by_turns(ROUNDS, [&Sender::Safe, &Sender::Low, &Sender::Perftest], |sender| {
+                self.figure("asleep", load, *sender)
+            })?;
+        let beside = |place: usize| rounds.iter().map(move |round| [round[0], round[place]]);
+        Ok([
+            load.row(format!("{name}, by the low level"), beside(1)),
+            load.row(format!("{name}, by perftest"), beside(2)),
+        ])
+    }
+
+    fn polling(&self, load: Load) -> Result<Row, Box<dyn Error>> {
+        let name = format!("{}, {} bytes, polling", load.name, load.size);
+        progress(&format!("{name}: {ROUNDS} rounds of two programs"));
+        let rounds = by_turns(ROUNDS, [&Sender::Safe, &Sender::Low], |sender| {
+            self.figure("polling", load, *sender)
+        })?;
+        Ok(load.row(format!("{name}, by the low level"), rounds))
+    }
+
+    /// What a message costs, of many connections in one thread by few.
+    fn many(&self) -> Result<Vec<Row>, Box<dyn Error>> {
+        let [few, more @ ..] = &CONNECTIONS;
+        let name = |count| format!("message of {count} connections in a thread, by one of {few}");
+        progress(&format!("{}: {ROUNDS} rounds", name(CONNECTIONS[2])));
+        let rounds = by_turns(ROUNDS, CONNECTIONS.each_ref(), |count| {
+            measured(&self.program("safe", "asleep", "many", *count, EXCHANGES))
+        })?;
+        let row = |(count, place): (&u32, usize)| {
+            let pairs = rounds.iter().map(|round| [round[place], round[0]]);
+            Row::of_pairs(name(*count), "us", pairs).at_most(FLAT_GOAL)
+        };
+        Ok(more.iter().zip(1..).map(row).collect())
+    }
+
+    /// The system calls that both ends make for one message more.
+    fn calls(&self, waiting: &str, load: Load) -> Result<Row, Box<dyn Error>> {
+        let name = format!("system calls per message, {}, {waiting}, by the low level", load.name);
+        progress(&name);
+        let each = |level| -> Result<f64, Box<dyn Error>> {
+            let [few, many] = TRACED.map(|count| {
+                let program = self.program(level, waiting, load.ours, load.size, count);
+                Ok::<_, Box<dyn Error>>(median_trace(|| trace::count(&program))?.but_time())
+            });
+            let messages = f64::from(TRACED[1] - TRACED[0]) * WARM_UP;
+            // To hundredths, as some calls more or less are those of the connection.
+            Ok(((f64::from(many?) - f64::from(few?)) / messages * 100.0).round() / 100.0)
+        };
+        Ok(Row::exact(name, "", each("safe")?, each("low")?))
+    }
+
+    /// What a message takes, in microseconds, or how many thousands there are in a second.
+    fn figure(&self, waiting: &str, load: Load, sender: Sender) -> Result<f64, Box<dyn Error>> {
+        let ours = |level| measured(&self.program(level, waiting, load.ours, load.size, MESSAGES));
+        let micros = match sender {
+            Sender::Safe => ours("safe"),
+            Sender::Low => ours("low"),
+            Sender::Perftest => self.perftest.message(load.test, load.operation, load.size),
+        }?;
+        Ok(match load.test {
+            Test::Latency => micros,
+            Test::Bandwidth => 1e3 / micros,
+        })
+    }
+
+    fn program(&self, level: &str, waiting: &str, load: &str, size: u32, count: u32) -> Program {
+        let program = Program::new(self.directory.join("bench-endpoint"));
+        let program = program.args([level, self.address, waiting, load]);
+        program.args([size.to_string(), count.to_string()])
+    }
+}
+
+impl Load {
+    fn row(self, name: String, pairs: impl IntoIterator<Item = [f64; 2]>) -> Row {
+        match self.test {
+            Test::Latency => Row::of_pairs(name, "us", pairs).at_most(LATENCY_GOAL),
+            Test::Bandwidth => Row::of_pairs(name, "1000/s", pairs).at_least(RATE_GOAL),
+        }
+    }
+}
+
+/// The number that the program prints.
+fn measured(program: &Program) -> Result<f64, Box<dyn Error>> {
+    Ok(run::output(program)?.trim().parse()?)
+}

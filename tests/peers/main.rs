@@ -48,6 +48,7 @@ macro_rules! every_pair {
 
 mod datagram;
 mod endpoint;
+mod endpoint_rping;
 mod examples;
 mod file_copy;
 mod key_value;

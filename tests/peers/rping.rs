@@ -1,6 +1,7 @@
 //! The programs, how they are started, and what the two `rping`s must print.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -78,6 +79,12 @@ impl Server {
         let arguments = [&["-s", "-a", address, "-p", &port], options].concat();
         let process = listening(program.start(&arguments));
         Self { process, address: address.into(), port }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let ip = self.address.parse().expect("an IP address");
+        SocketAddr::new(ip, self.port.parse().expect("a port"))
     }
 
     /// The objects on the devices, and the server's threads and descriptors.

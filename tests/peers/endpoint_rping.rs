@@ -1,0 +1,132 @@
+//! The safe tier in place of one of two `rping`s of rdma-core's: each side tells the other where memory
+//! is, as an address, a key and a length, which the server reads and then writes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rdmacm::endpoint::{
+    Connection, Connector, Export, Listener, Memory, Message, Remote, Rights, Settings,
+};
+
+use crate::rping::{Program, Server, expected};
+use crate::{SIW, SIW_V6, V4, V6, assert_lines};
+
+const LONG: Duration = Duration::from_secs(60);
+const COUNT: usize = 10;
+
+fn settings(size: usize) -> Settings {
+    Settings { buffer_size: size, ..Settings::default() }
+}
+
+/// What `rping` sends in ping `number`: its text, and a zero.
+fn ping(number: usize, size: usize) -> Vec<u8> {
+    let line = expected("", number, size);
+    [line.trim_start_matches(": ").as_bytes(), &[0]].concat()
+}
+
+fn say(connection: &Connection, bytes: &[u8]) {
+    let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
+    buffer.copy_from(bytes).expect("it fits");
+    connection.post(buffer).expect("post");
+}
+
+fn hear(connection: &Connection) -> Option<Message> {
+    let message = connection.recv_timeout(LONG).expect("receive");
+    assert!(message.as_ref().is_none_or(|message| message.len() == 16), "{message:?}");
+    message
+}
+
+/// What a message of `rping` names: it does not say what may be done there.
+fn named(message: &[u8]) -> Remote {
+    let [addr, rkey, length] = [0..8, 8..12, 12..16]
+        .map(|part| message[part].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    let rkey = u32::try_from(rkey).expect("four bytes");
+    Remote::new(addr, rkey, length, Rights::all()).expect("it may be there")
+}
+
+/// The message for what this side gives.
+fn naming(export: &Export) -> Vec<u8> {
+    let remote = export.remote();
+    let length = u32::try_from(remote.len()).expect("short");
+    [&remote.addr().to_be_bytes()[..], &remote.rkey().to_be_bytes(), &length.to_be_bytes()].concat()
+}
+
+fn serves_c(address: &str, size: usize) {
+    let ip: IpAddr = address.parse().expect("an IP address");
+    let listener = Listener::bind(SocketAddr::new(ip, 0)).expect("listen");
+    let port = listener.local_addr().expect("an IP address").port();
+    let [port, size_text, count] = [port.into(), size, COUNT].map(|number| number.to_string());
+    let arguments = ["-c", "-a", address, "-p", &port, "-S", &size_text, "-C", &count, "-v", "-V"];
+    let client = Program::C.start(&arguments);
+    let incoming = listener.incoming_timeout(LONG).expect("a request");
+    let connection = incoming.accept(&settings(size), &[], LONG).expect("accept");
+    for number in 0..COUNT {
+        let source = named(&hear(&connection).expect("where to read"));
+        let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
+        buffer.set_len(usize::try_from(source.len()).expect("short")).expect("it fits");
+        let read = connection.read_timeout(buffer, &source, 0, LONG).expect("read");
+        assert!(*read == ping(number, size), "ping {number}: {}", String::from_utf8_lossy(&read));
+        say(&connection, &[0; 16]);
+        let sink = named(&hear(&connection).expect("where to write"));
+        drop(connection.write_timeout(read, &sink, 0, LONG).expect("write"));
+        say(&connection, &[0; 16]);
+    }
+    assert!(hear(&connection).is_none(), "the client has closed");
+    connection.close(LONG).expect("close");
+    let client = client.finish();
+    assert!(client.status.success(), "{}", client.stderr);
+    assert_lines(&client.stdout, "ping data", size, COUNT, "the client of C");
+}
+
+fn is_served_by_c(address: &str, size: usize) {
+    let server = Server::start(Program::C, address, &["-v", "-V", "-S", &size.to_string()]);
+    let connector = Connector::new().settings(settings(size)).timeout(LONG);
+    let connection = connector.connect(server.address()).expect("connect");
+    let [mut source, sink] = [0, 1].map(|_| Memory::new(size).expect("memory"));
+    let gives = |memory: &Memory, rights| connection.export(memory, rights).expect("export");
+    let (given, taken) = (gives(&source, Rights::READ), gives(&sink, Rights::WRITE));
+    for number in 0..COUNT {
+        source.write(0, &ping(number, size)).expect("within");
+        say(&connection, &naming(&given));
+        drop(hear(&connection).expect("it has read"));
+        say(&connection, &naming(&taken));
+        drop(hear(&connection).expect("it has written"));
+        let mut back = vec![0; size];
+        sink.read(0, &mut back).expect("within");
+        assert!(back == ping(number, size), "ping {number}");
+    }
+    connection.close(LONG).expect("close");
+    let server = server.process.finish();
+    assert!(server.status.success(), "{}", server.stderr);
+    assert_lines(&server.stdout, "server ping data", size, COUNT, "the server of C");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_client_of_rdma_core() {
+    serves_c(V4, 64);
+    serves_c(V4, 65_535);
+    serves_c(V6, 100);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_client_of_rdma_core() {
+    serves_c(SIW, 64);
+    serves_c(SIW_V6, 65_535);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_server_of_rdma_core() {
+    is_served_by_c(V4, 64);
+    is_served_by_c(V4, 65_535);
+    is_served_by_c(V6, 100);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_server_of_rdma_core() {
+    is_served_by_c(SIW, 64);
+    is_served_by_c(SIW_V6, 65_535);
+}

@@ -18,11 +18,12 @@ const GOOD: u8 = 0;
 const BAD: u8 = 1;
 
 fn settings() -> Settings {
-    let buffers = 2 * WINDOW;
     Settings {
-        send_buffers: buffers,
-        receive_buffers: buffers,
+        send_buffers: 2 * WINDOW,
+        receive_buffers: 2 * WINDOW,
         buffer_size: PIECE,
+        // The other side's death is noticed; and siw leaves no message lying that is not the last.
+        keep_alive: Some(Duration::from_secs(1)),
         ..Settings::default()
     }
 }

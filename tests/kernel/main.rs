@@ -18,6 +18,7 @@ mod drain;
 mod endpoint_busy_poll;
 mod endpoint_connect;
 mod endpoint_connecting;
+mod endpoint_counters;
 mod endpoint_datagrams;
 mod endpoint_end;
 mod endpoint_keep_alive;

@@ -113,7 +113,7 @@ impl Default for DatagramSettings {
 /// not sent yet is lost, unless it is [`flush`](Self::flush)ed.
 #[derive(Debug)]
 pub struct DatagramSocket {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     address: Option<SocketAddr>,
     qp_num: u32,
     mark: Mark,

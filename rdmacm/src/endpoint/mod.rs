@@ -51,6 +51,10 @@
 //! that the device may still use is freed after the queue pair is destroyed, never before, in
 //! whatever order things are dropped, and also where they are forgotten.
 //!
+//! # What can be seen of it
+//!
+//! [`Connection::counters`] says how much went which way.
+//!
 //! # Calls that take their time
 //!
 //! Making a connection registers memory, which pins pages; ending one, or an attempt at one,
@@ -64,6 +68,7 @@ mod buffer;
 mod connecting;
 mod connection;
 mod connector;
+mod counters;
 mod datagrams;
 mod deadline;
 mod group;
@@ -89,6 +94,7 @@ pub use buffer::{Buffer, Message};
 pub use connecting::Connecting;
 pub use connection::Connection;
 pub use connector::Connector;
+pub use counters::Counters;
 pub use datagrams::{DatagramSettings, DatagramSocket};
 pub use group::Group;
 pub use halves::{ReceiveHalf, SendHalf};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::counters::Counters;
 use super::keep_alive::KeepAlive;
 use super::settings::Settings;
 use super::traffic::{Sent, Traffic};
@@ -58,6 +59,7 @@ impl Parts {
             lost: None,
             inbox: VecDeque::with_capacity(receives),
             keep_alive,
+            counters: Counters::default(),
             ends_with_connection: context.transport() == Transport::Iwarp,
             too_long: match context.device().driver() {
                 Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,

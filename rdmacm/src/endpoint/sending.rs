@@ -97,7 +97,10 @@ impl Shared {
         // First: another thread may poll its completion at once.
         traffic.sends[index] = then;
         traffic.sending += 1;
-        let Err(refused) = parts.queues.send(memory, length, operation) else { return Ok(index) };
+        let Err(refused) = parts.queues.send(memory, length, operation) else {
+            traffic.counters.posted(what, length);
+            return Ok(index);
+        };
         if let Some(memory) = refused.buffer {
             traffic.sending -= 1;
             traffic.sends[index] = Sent::Unwanted;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use super::counters::Counters;
 use super::keep_alive::KeepAlive;
 use super::peer::{Peer, Senders};
 use crate::error::ErrorKind;
@@ -25,6 +26,7 @@ pub(super) struct Traffic {
     pub(super) inbox: VecDeque<Arrived>,
     /// What looks after an idle peer.
     pub(super) keep_alive: Option<KeepAlive>,
+    pub(super) counters: Counters,
     /// The queue pair ends with the connection, of which an event tells, and not for other reasons.
     pub(super) ends_with_connection: bool,
     /// What the driver says of a receive whose message is too long.
@@ -146,6 +148,7 @@ impl Traffic {
                 let imm_data = completion.imm_data();
                 let Some(senders) = &mut self.senders else {
                     let (start, sender) = (0, None);
+                    self.counters.received(length);
                     self.inbox.push_back(Arrived { buffer, start, length, imm_data, sender });
                     return;
                 };
@@ -154,6 +157,7 @@ impl Traffic {
                     Some(sender) => {
                         let (start, sender) = (GRH_LENGTH, Some(sender));
                         let length = length.saturating_sub(start);
+                        self.counters.received(length);
                         self.inbox.push_back(Arrived { buffer, start, length, imm_data, sender });
                     }
                     // No device of InfiniBand or RoCE leaves such a header.
@@ -174,16 +178,20 @@ impl Traffic {
         match self.is_broken {
             true => self.idle.push(buffer),
             // Refused only where the connection is about to end.
-            false => drop(queues.receive(buffer)),
+            false => {
+                let reposted = queues.receive(buffer).is_ok();
+                self.counters.receives_reposted += u64::from(reposted);
+            }
         }
     }
 
     fn failed(&mut self, status: WcStatus) {
+        let is_flush = status == WcStatus::IB_WC_WR_FLUSH_ERR;
+        self.counters.failures += u64::from(!is_flush);
         if self.senders.is_some() {
             self.is_broken = true;
             return;
         }
-        let is_flush = status == WcStatus::IB_WC_WR_FLUSH_ERR;
         if !(is_flush && self.ends_with_connection) {
             self.ended(End::Failed(status));
         }
@@ -236,6 +244,7 @@ mod tests {
             lost: None,
             inbox: VecDeque::new(),
             keep_alive: None,
+            counters: Counters::default(),
             ends_with_connection,
             too_long: WcStatus::IB_WC_LOC_LEN_ERR,
             senders: None,

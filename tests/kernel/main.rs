@@ -26,6 +26,7 @@ mod endpoint_loop;
 mod endpoint_messages;
 mod endpoint_remote;
 mod endpoint_removal;
+mod endpoint_trace;
 mod environment;
 mod external;
 mod fault;

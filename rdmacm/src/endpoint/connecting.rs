@@ -1,5 +1,6 @@
 //! A connection that comes about: of the events of its id, one after the other.
 
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use super::listener::Incoming;
 use super::parts::Parts;
 use super::readiness::Readiness;
 use super::state::State;
+use super::trace::Trace;
 use super::traffic::Traffic;
 use crate::cm::{CmId, Event, EventChannel, EventType};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +57,7 @@ pub struct Connecting {
     /// Absent when it is over.
     attempt: Option<Attempt>,
     readiness: Arc<Readiness>,
+    trace: Trace,
 }
 
 #[derive(Debug)]
@@ -100,8 +103,10 @@ impl Connecting {
         connector: &Connector,
         until: Option<Instant>,
         overall: Option<Instant>,
+        trace: Trace,
     ) -> Result<Self> {
-        Self::new(Phase::Address(id, Box::new(connector.clone())), channel, until, overall)
+        trace.is("resolving");
+        Self::new(Phase::Address(id, Box::new(connector.clone())), channel, until, overall, trace)
     }
 
     /// Waits until what was accepted stands.
@@ -110,10 +115,12 @@ impl Connecting {
         channel: EventChannel,
         asked: Vec<u8>,
         until: Option<Instant>,
+        trace: Trace,
     ) -> Result<Self> {
+        trace.is("accepting");
         let (parts, traffic, completions) = parts;
         let answer = Answer { parts, traffic, completions, asked: Some(asked) };
-        Self::new(Phase::Answer(Box::new(answer)), channel, until, until)
+        Self::new(Phase::Answer(Box::new(answer)), channel, until, until, trace)
     }
 
     fn new(
@@ -121,12 +128,13 @@ impl Connecting {
         channel: EventChannel,
         until: Option<Instant>,
         overall: Option<Instant>,
+        trace: Trace,
     ) -> Result<Self> {
         channel.set_nonblocking(true)?;
         let readiness = Arc::new(Readiness::new(&channel)?);
         let until = earlier(until, overall);
         let attempt = Attempt { phase, channel, until, overall };
-        Ok(Self { attempt: Some(attempt), readiness })
+        Ok(Self { attempt: Some(attempt), readiness, trace })
     }
 
     /// Goes on as far as that is possible now; the connection, when it stands.
@@ -138,12 +146,22 @@ impl Connecting {
     /// [`ErrorKind::TimedOut`] when the [`deadline`](Self::deadline) has passed, and
     /// [`ErrorKind::Invalid`] when it is over already.
     pub fn try_finish(&mut self) -> Result<Connection> {
-        let Some(mut attempt) = self.attempt.take() else {
+        let Some(attempt) = self.attempt.take() else {
             return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
         };
+        let finished = self.go_on(attempt);
+        if let Err(error) = &finished {
+            if *error.kind() != ErrorKind::WouldBlock {
+                self.trace.failed(error);
+            }
+        }
+        finished
+    }
+
+    fn go_on(&mut self, mut attempt: Attempt) -> Result<Connection> {
         loop {
             // What has come is looked at first, also by who comes late.
-            let Some(event) = attempt.event()? else {
+            let Some(event) = attempt.event(&self.trace)? else {
                 if has_passed(attempt.until) {
                     return Err(attempt.error(ErrorKind::TimedOut));
                 }
@@ -151,10 +169,11 @@ impl Connecting {
                 self.attempt = Some(attempt);
                 return Err(later);
             };
-            match attempt.go_on(event)? {
+            match attempt.go_on(event, &self.trace)? {
                 Next::Phase(next) => attempt = next,
                 Next::Stands(answer, channel, private_data) => {
-                    let Answer { parts, traffic, completions, .. } = *answer;
+                    let Answer { parts, mut traffic, completions, .. } = *answer;
+                    traffic.trace = mem::take(&mut self.trace);
                     let state = State::new(parts, traffic);
                     let readiness = Arc::clone(&self.readiness);
                     return Connection::new(state, channel, completions, readiness, private_data);
@@ -201,9 +220,10 @@ impl AsFd for Connecting {
 
 impl Attempt {
     /// What it waits for, if it has come.
-    fn event(&self) -> Result<Option<Event>> {
+    fn event(&self, trace: &Trace) -> Result<Option<Event>> {
         loop {
-            match self.channel.get_event() {
+            let read = self.channel.get_event().inspect(|event| trace.event(event));
+            match read {
                 // Of a neighbour, or of an interface: no end of anything.
                 Ok(event) if event.event_type() == EventType::AddrChange => {}
                 Ok(event) => {
@@ -218,7 +238,7 @@ impl Attempt {
     }
 
     /// Does what comes after the event that it waited for.
-    fn go_on(self, event: Event) -> Result<Next> {
+    fn go_on(self, event: Event, trace: &Trace) -> Result<Next> {
         let Self { phase, channel, overall, .. } = self;
         let phase_within = |timeout: Duration| earlier(within(timeout), overall);
         let (phase, until) = match phase {
@@ -231,6 +251,7 @@ impl Attempt {
                 let (parts, traffic, completions) = Parts::new(id, &connector.settings)?;
                 let until = phase_within(connector.connect_timeout);
                 parts.id.connect(&connector.settings.param(&connector.private_data))?;
+                trace.is("connecting");
                 let answer = Answer { parts, traffic, completions, asked: None };
                 (Phase::Answer(Box::new(answer)), until)
             }

@@ -69,6 +69,9 @@ impl Connection {
             Some(peer) => format!("the connection to {peer}"),
             None => format!("the connection of id {}", parts.id.token()),
         };
+        let trace = &state.traffic.trace;
+        trace.local(addresses[0]);
+        trace.is("connected");
         let longest = state.traffic.free.first().map_or(0, |buffer| buffer.len());
         let shared = Shared::new(state, channel, completions, readiness, name, longest)?;
         let shared = Arc::new(shared);

@@ -6,6 +6,7 @@ use super::connecting::Connecting;
 use super::connection::Connection;
 use super::deadline::within;
 use super::settings::Settings;
+use super::trace::Trace;
 use crate::addr::Address;
 use crate::cm::{CmId, EventChannel, PortSpace};
 #[cfg(doc)]
@@ -136,7 +137,8 @@ impl Connector {
     /// is left, in the kernel neither.
     ///
     /// On iWARP this side is to send the first message. siw may leave it lying with a peer that is
-    /// still accepting, until this side sends another one or closes: see [`CmId::accept`].
+    /// still accepting, until this side sends another one or closes: see [`CmId::accept`]. With
+    /// [`Settings::keep_alive`] this side always does so after a while.
     ///
     /// # Errors
     ///
@@ -160,6 +162,7 @@ impl Connector {
     pub fn start(&self, server: impl Into<Address>) -> Result<Connecting> {
         self.settings.check()?;
         let overall = self.timeout.and_then(within);
+        let server = server.into();
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         if let Some(type_of_service) = self.type_of_service {
@@ -170,6 +173,7 @@ impl Connector {
         }
         let until = within(self.address_timeout);
         id.resolve_addr(self.source, server, self.address_timeout)?;
-        Connecting::to_peer(id, channel, self, until, overall)
+        let trace = Trace::connection(id.token(), || Some(server));
+        Connecting::to_peer(id, channel, self, until, overall, trace)
     }
 }

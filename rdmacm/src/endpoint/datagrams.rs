@@ -16,6 +16,7 @@ use super::rendezvous::Rendezvous;
 use super::settings::Settings;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
+use super::trace::Trace;
 use super::traffic::Sent;
 use crate::addr::{Address, IbAddress};
 use crate::cm::{CmId, EventChannel, Membership, PortSpace};
@@ -175,6 +176,8 @@ impl DatagramSocket {
         let bound = listener.local_addr()?;
         // Last: who asks is told of a queue pair that receives.
         listener.listen(0)?;
+        traffic.trace = Trace::socket(listener.token(), bound);
+        traffic.trace.is("listening");
         let name = match bound {
             Some(bound) => format!("the datagram socket at {bound}"),
             None => format!("the datagram socket of id {}", listener.token()),

@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::deadline::within;
 use super::parts::Parts;
 use super::settings::Settings;
+use super::trace::Trace;
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +37,7 @@ pub struct Listener {
     turn: Turn,
     /// The device is gone, of which one event has told.
     is_gone: AtomicBool,
+    trace: Trace,
 }
 
 impl Listener {
@@ -57,7 +59,9 @@ impl Listener {
         id.listen(0)?;
         let address = id.local_addr()?;
         let (process, turn, is_gone) = (Process::current(), Turn::default(), AtomicBool::default());
-        Ok(Self { id, channel, address, process, turn, is_gone })
+        let trace = Trace::listener(id.token(), address);
+        trace.is("listening");
+        Ok(Self { id, channel, address, process, turn, is_gone, trace })
     }
 
     /// The address that it listens on; `None` for one of InfiniBand.
@@ -127,10 +131,12 @@ impl Listener {
     /// What comes with an event; nothing, where it is of a request that waits for its answer:
     /// answering will tell.
     fn request(&self, mut event: Event) -> Result<Option<Incoming>> {
+        self.trace.event(&event);
         let Some(id) = event.take_request() else {
             let is_mine = event.token() == self.id.token();
             if is_mine && event.event_type() == EventType::DeviceRemoval {
                 self.is_gone.store(true, Ordering::Relaxed);
+                self.trace.is("device gone");
             }
             return Ok(None);
         };
@@ -246,11 +252,12 @@ impl Incoming {
         timeout: Duration,
     ) -> Result<Connecting> {
         let until = within(timeout);
+        let trace = Trace::connection(self.id.token(), || self.id.peer_addr().ok().flatten());
         let channel = EventChannel::new()?;
         self.id.migrate(&channel)?;
         let parts = Parts::new(self.id, settings)?;
         parts.0.id.accept(&settings.param(private_data))?;
-        Connecting::accepted(parts, channel, self.param.private_data, until)
+        Connecting::accepted(parts, channel, self.param.private_data, until, trace)
     }
 
     /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,

@@ -53,7 +53,15 @@
 //!
 //! # What can be seen of it
 //!
-//! [`Connection::counters`] says how much went which way.
+//! [`Connection::counters`] and [`DatagramSocket::counters`] say how much went which way.
+//!
+//! With the feature `tracing`, programs that subscribe by the crate of that name hear, at the level
+//! `DEBUG` of the target `rdmacm::endpoint`, of each `listener`, `connection` and `socket`, in a
+//! span with its `id` and its addresses (`local`, `peer`), an `event` with its `kind` and `status`
+//! for every one that the kernel reports, and a `state` for what becomes of it: `listening`;
+//! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer),
+//! `failed` (with the `error`), `device gone`, `closed`. Nothing is said of messages. A subscriber
+//! must not call the connection that it hears of, whose state may be locked.
 //!
 //! # Calls that take their time
 //!
@@ -88,6 +96,7 @@ mod state;
 mod tasks;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod trace;
 mod traffic;
 
 pub use buffer::{Buffer, Message};

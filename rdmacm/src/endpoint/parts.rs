@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::counters::Counters;
 use super::keep_alive::KeepAlive;
 use super::settings::Settings;
+use super::trace::Trace;
 use super::traffic::{Sent, Traffic};
 use crate::cm::CmId;
 use crate::device::{DriverId, Transport};
@@ -60,6 +61,7 @@ impl Parts {
             inbox: VecDeque::with_capacity(receives),
             keep_alive,
             counters: Counters::default(),
+            trace: Trace::default(),
             ends_with_connection: context.transport() == Transport::Iwarp,
             too_long: match context.device().driver() {
                 Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,

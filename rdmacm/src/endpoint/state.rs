@@ -159,6 +159,7 @@ impl State {
     }
 
     fn happened(&mut self, event: Event) -> Result<()> {
+        self.traffic.trace.event(&event);
         let end = match (event.event_type(), &mut self.rendezvous, &self.parts) {
             (EventType::DeviceRemoval, ..) => End::Gone,
             (_, Some(rendezvous), Some(parts)) => {
@@ -187,6 +188,7 @@ impl State {
             return Ok(());
         };
         parts.id.disconnect()?;
+        self.traffic.trace.is("closing");
         self.traffic.ended(End::Here);
         Ok(())
     }
@@ -196,6 +198,9 @@ impl State {
     #[must_use]
     pub(super) fn abort(&mut self) -> impl Sized + use<> {
         self.traffic.ended(End::Here);
+        if self.parts.is_some() {
+            self.traffic.trace.is("closed");
+        }
         let Traffic { free, idle, inbox, senders, .. } = &mut self.traffic;
         let queues = (self.parts.take(), self.rendezvous.take());
         let buffers = (mem::take(free), mem::take(idle), mem::take(inbox));

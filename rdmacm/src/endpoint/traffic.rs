@@ -6,6 +6,7 @@ use std::mem;
 use super::counters::Counters;
 use super::keep_alive::KeepAlive;
 use super::peer::{Peer, Senders};
+use super::trace::Trace;
 use crate::error::ErrorKind;
 use crate::verbs::{Buffer, BufferQueues, Completion, GRH_LENGTH, WcStatus};
 
@@ -27,6 +28,7 @@ pub(super) struct Traffic {
     /// What looks after an idle peer.
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) counters: Counters,
+    pub(super) trace: Trace,
     /// The queue pair ends with the connection, of which an event tells, and not for other reasons.
     pub(super) ends_with_connection: bool,
     /// What the driver says of a receive whose message is too long.
@@ -210,8 +212,14 @@ impl Traffic {
             Some(End::There) => end == End::Here,
             Some(_) => false,
         };
-        if is_better {
-            self.end = Some(end);
+        if is_better && self.end.replace(end) != Some(end) {
+            match end {
+                // Of that the call tells which has ended it.
+                End::Here => {}
+                End::There => self.trace.is("disconnected"),
+                End::Failed(status) => self.trace.failed(&ErrorKind::Failed(status)),
+                End::Gone => self.trace.is("device gone"),
+            }
             if let Some(keep_alive) = &mut self.keep_alive {
                 keep_alive.stop();
             }
@@ -245,6 +253,7 @@ mod tests {
             inbox: VecDeque::new(),
             keep_alive: None,
             counters: Counters::default(),
+            trace: Trace::default(),
             ends_with_connection,
             too_long: WcStatus::IB_WC_LOC_LEN_ERR,
             senders: None,

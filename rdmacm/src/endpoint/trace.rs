@@ -1,0 +1,110 @@
+//! What the feature `tracing` tells: of each listener, connection and socket its events and what becomes
+//! of it, in a span of its own. Nothing of messages. Without the feature there is nothing of it.
+//!
+//! Some of it is told while the connection's state is locked: who listens makes no calls on the
+//! connection.
+
+use std::fmt;
+
+#[cfg(feature = "tracing")]
+use tracing::{Span, debug, debug_span, field};
+
+use crate::cm::Event;
+use crate::registry::Token;
+
+#[cfg(feature = "tracing")]
+const TARGET: &str = "rdmacm::endpoint";
+
+/// The span of one of them; by default there is none.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    #[cfg(feature = "tracing")]
+    span: Option<Span>,
+}
+
+#[cfg(feature = "tracing")]
+impl Trace {
+    /// Of the listener that has `id`.
+    pub(super) fn listener(id: Token, local: Option<impl fmt::Display>) -> Self {
+        let span = debug_span!(target: TARGET, "listener", %id, local = field::Empty);
+        record(&span, "local", local);
+        Self { span: Some(span) }
+    }
+
+    /// Of the socket for datagrams that listens by `id`.
+    pub(super) fn socket(id: Token, local: Option<impl fmt::Display>) -> Self {
+        let span = debug_span!(target: TARGET, "socket", %id, local = field::Empty);
+        record(&span, "local", local);
+        Self { span: Some(span) }
+    }
+
+    /// Of the connection that will have `id`; `peer` is asked for only where somebody listens.
+    pub(super) fn connection<P: fmt::Display>(id: Token, peer: impl FnOnce() -> Option<P>) -> Self {
+        let span = debug_span!(
+            target: TARGET, "connection", %id, peer = field::Empty, local = field::Empty
+        );
+        if !span.is_disabled() {
+            record(&span, "peer", peer());
+        }
+        Self { span: Some(span) }
+    }
+
+    /// Its local address is known.
+    pub(super) fn local(&self, local: Option<impl fmt::Display>) {
+        if let Some(span) = &self.span {
+            record(span, "local", local);
+        }
+    }
+
+    /// An event has come.
+    pub(super) fn event(&self, event: &Event) {
+        if let Some(span) = &self.span {
+            let (kind, status) = (event.event_type(), event.status());
+            debug!(target: TARGET, parent: span, %kind, status, "event");
+        }
+    }
+
+    /// What it is now.
+    pub(super) fn is(&self, state: &'static str) {
+        if let Some(span) = &self.span {
+            debug!(target: TARGET, parent: span, state, "state");
+        }
+    }
+
+    /// It has failed.
+    pub(super) fn failed(&self, error: &impl fmt::Display) {
+        if let Some(span) = &self.span {
+            debug!(target: TARGET, parent: span, state = "failed", %error, "state");
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn record(span: &Span, name: &str, address: Option<impl fmt::Display>) {
+    if let Some(address) = address {
+        span.record(name, field::display(address));
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+impl Trace {
+    pub(super) fn listener(_: Token, _: Option<impl fmt::Display>) -> Self {
+        Self::default()
+    }
+
+    pub(super) fn socket(_: Token, _: Option<impl fmt::Display>) -> Self {
+        Self::default()
+    }
+
+    pub(super) fn connection<P>(_: Token, _: impl FnOnce() -> Option<P>) -> Self {
+        Self::default()
+    }
+
+    pub(super) fn local(&self, _: Option<impl fmt::Display>) {}
+
+    pub(super) fn event(&self, _: &Event) {}
+
+    pub(super) fn is(&self, _: &'static str) {}
+
+    pub(super) fn failed(&self, _: &impl fmt::Display) {}
+}

@@ -1,0 +1,183 @@
+//! The safe tier: what it tells a subscriber of `tracing`.
+
+use std::fmt::{self, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::endpoint::{Connector, Listener, Settings};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
+
+use crate::bed::{LONG, rxe, siw};
+use crate::endpoint_messages::{filled, receives};
+
+/// Takes down what is said, as text.
+#[derive(Default)]
+struct Notes {
+    said: Mutex<Vec<String>>,
+}
+
+impl Notes {
+    fn say(&self, name: &str, fields: Fields) -> u64 {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.push(format!("{name}:{}", fields.0));
+        u64::try_from(said.len()).expect("few")
+    }
+
+    /// What is said in what `run` does.
+    fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<String>) {
+        let notes = Arc::new(Self::default());
+        let result = dispatcher::with_default(&Dispatch::new(Arc::clone(&notes)), run);
+        let said = notes.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (result, said)
+    }
+}
+
+/// Fields with their values; of numbers that nobody knows beforehand that there are any.
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let value = format!("{value:?}");
+        let shown = if field.name() == "id" { "some" } else { &value };
+        write!(self.0, " {field}={shown}").expect("a string takes all");
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+impl Subscriber for Notes {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rdmacm::endpoint"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = Fields(String::new());
+        span.record(&mut fields);
+        Id::from_u64(self.say(span.metadata().name(), fields))
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        let mut fields = Fields(String::new());
+        values.record(&mut fields);
+        self.say("it", fields);
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.say(if event.parent().is_some() { "it" } else { "nobody" }, fields);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// What is said of an event.
+fn event(of: &str) -> String {
+    format!("it: message=event kind=RDMA_CM_EVENT_{of}")
+}
+
+/// What is said of a change.
+fn state(of: &str) -> String {
+    format!("it: message=state state={of}")
+}
+
+fn a_connection_tells(address: SocketAddr) {
+    let listener = || Listener::bind(address).expect("listen");
+    let (listener, listening) = Notes::of(listener);
+    let server = listener.local_addr().expect("an IP address");
+    assert_eq!(
+        listening,
+        ["listener: id=some", &format!("it: local={server}"), &state("listening")]
+    );
+    // siw leaves no message lying when more comes.
+    let settings = Settings { keep_alive: Some(Duration::from_secs(1)), ..Settings::default() };
+    let ((local, asked), (peer, answered)) = thread::scope(|scope| {
+        let connects = || {
+            let connection = Connector::new().settings(settings.clone()).timeout(LONG);
+            let connection = connection.connect(server).expect("connect");
+            connection.post(filled(&connection, b"hello")).expect("post");
+            receives(&connection, b"hello");
+            connection.close(LONG).expect("close");
+            connection.local_addr().expect("an IP address")
+        };
+        let client = scope.spawn(move || Notes::of(connects));
+        let serves = || {
+            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let connection = incoming.accept(&settings, &[], LONG).expect("accept");
+            receives(&connection, b"hello");
+            connection.post(filled(&connection, b"hello")).expect("post");
+            assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "it has closed");
+            connection.peer_addr().expect("an IP address")
+        };
+        let served = Notes::of(serves);
+        (client.join().expect("the client lives"), served)
+    });
+    assert_eq!(local, peer);
+    assert_eq!(
+        asked,
+        [
+            "connection: id=some",
+            &format!("it: peer={server}"),
+            &state("resolving"),
+            &event("ADDR_RESOLVED status=0"),
+            &event("ROUTE_RESOLVED status=0"),
+            &state("connecting"),
+            &event("ESTABLISHED status=0"),
+            &format!("it: local={local}"),
+            &state("connected"),
+            &state("closing"),
+            &event("DISCONNECTED status=0"),
+            &state("closed"),
+        ]
+    );
+    assert_eq!(
+        answered,
+        [
+            // Of the listener.
+            &event("CONNECT_REQUEST status=0"),
+            "connection: id=some",
+            &format!("it: peer={peer}"),
+            &state("accepting"),
+            &event("ESTABLISHED status=0"),
+            &format!("it: local={server}"),
+            &state("connected"),
+            &event("DISCONNECTED status=0"),
+            &state("disconnected"),
+            &state("closed"),
+        ]
+    );
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_a_connection_tells_what_becomes_of_it() {
+    a_connection_tells(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_connection_tells_what_becomes_of_it() {
+    a_connection_tells(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_attempt_tells_why_it_failed() {
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let nobody = listener.local_addr().expect("an IP address");
+    drop(listener);
+    let (failed, said) = Notes::of(|| Connector::new().connect(nobody).map(drop));
+    let error = failed.expect_err("nobody listens");
+    let last = [event("REJECTED status=8"), state(&format!("failed error={error}"))];
+    assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
+}

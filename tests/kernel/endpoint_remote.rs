@@ -156,18 +156,24 @@ fn siw_changes_no_numbers() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn what_was_revoked_or_forged_is_refused_there() {
-    for forged in [false, true] {
+    // Of another key, another address, and more bytes than there are.
+    for forgery in [None, Some((7, 0)), Some((14, 0)), Some((22, 64))] {
         let [client, server] = begun(rxe(0));
         let memory = Memory::new(64).expect("memory");
         let export = server.export(&memory, BOTH).expect("export");
         let mut descriptor = export.descriptor();
-        if forged {
-            descriptor[7] ^= 0xff;
+        if let Some((place, _)) = forgery {
+            descriptor[place] ^= 0xff;
         }
         let remote = sent(&server, &client, &descriptor);
-        let _kept =
-            if forged { Some(export) } else { export.revoke().map(|()| None).expect("revoke") };
-        let error = client.write_timeout(filled(&client, b"x"), &remote, 0, LONG);
+        let (_kept, offset) = match forgery {
+            Some((_, offset)) => (Some(export), offset),
+            None => {
+                export.revoke().expect("revoke");
+                (None, 0)
+            }
+        };
+        let error = client.write_timeout(filled(&client, b"x"), &remote, offset, LONG);
         let error = error.expect_err("the peer refuses it");
         assert_eq!(*error.kind(), ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR), "{error}");
         let mut bytes = [1; 64];

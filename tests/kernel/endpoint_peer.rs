@@ -1,0 +1,179 @@
+//! The safe tier: a peer that goes while somebody waits for it in whatever call.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+
+use rdmacm::endpoint::{Buffer, Connection, Remote, Rights, Settings};
+use rdmacm::verbs::{QpState, WcStatus};
+use rdmacm::{ErrorKind, Result};
+
+use crate::bed::{LONG, Side, announce, asleep, rxe, siw};
+use crate::endpoint_connect::{objects_at, pair};
+use crate::endpoint_end::with_low_peer;
+use crate::endpoint_loop::now;
+use crate::endpoint_messages::filled;
+use crate::modify::bring;
+
+/// Something of the peer's.
+fn theirs() -> Remote {
+    Remote::new(0x1000, 1, 8, Rights::READ | Rights::WRITE | Rights::ATOMIC).expect("it may be")
+}
+
+/// What a thread waits for: that it says so, or what it got.
+type Call = (&'static str, fn(&Connection, &mut dyn FnMut()) -> Result<()>);
+
+/// All calls that wait, on a connection whose peer has no buffer for what was sent first: all that needs the peer waits
+/// behind that. Each says when it will wait.
+const CALLS: [Call; 9] = [
+    ("send", |connection, waits| {
+        let buffer = connection.buffer()?;
+        waits();
+        connection.send_timeout(buffer, LONG).map(drop)
+    }),
+    ("flush", |connection, waits| {
+        waits();
+        connection.flush_timeout(LONG)
+    }),
+    ("recv", |connection, waits| {
+        waits();
+        let message = connection.recv_timeout(LONG)?;
+        assert!(message.is_none(), "it has sent nothing");
+        Ok(())
+    }),
+    ("write", |connection, waits| {
+        let buffer = connection.buffer()?;
+        waits();
+        connection.write_timeout(one(buffer), &theirs(), 0, LONG).map(drop)
+    }),
+    ("read", |connection, waits| {
+        let buffer = connection.buffer()?;
+        waits();
+        connection.read_timeout(one(buffer), &theirs(), 0, LONG).map(drop)
+    }),
+    ("compare_swap", |connection, waits| {
+        waits();
+        connection.compare_swap_timeout(&theirs(), 0, 1, 2, LONG).map(drop)
+    }),
+    ("fetch_add", |connection, waits| {
+        waits();
+        connection.fetch_add_timeout(&theirs(), 0, 1, LONG).map(drop)
+    }),
+    ("buffer", |connection, waits| {
+        let mut taken = Vec::new();
+        while let Some(buffer) = now(connection.try_buffer()) {
+            taken.push(buffer);
+        }
+        waits();
+        connection.buffer_timeout(LONG).map(drop)
+    }),
+    ("close", |connection, waits| {
+        waits();
+        connection.close(LONG)
+    }),
+];
+
+/// One byte.
+fn one(mut buffer: Buffer) -> Buffer {
+    buffer.set_len(1).expect("it fits");
+    buffer
+}
+
+/// Has each call wait on a connection of its own until `goes` has happened to the peer, of which something may be left.
+/// Each is to say one of `ends`.
+fn from_every_call(goes: fn(Side) -> Option<Side>, ends: &[ErrorKind]) {
+    let before = objects_at(rxe(0));
+    let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
+    thread::scope(|scope| {
+        let waiters = CALLS.iter().zip(&connections).map(|((_, call), connection)| {
+            connection.post(filled(connection, b"nobody takes it")).expect("post");
+            let (says, hears) = mpsc::channel();
+            let waiter = scope.spawn(move || call(connection, &mut || announce(&says)));
+            asleep(hears.recv().expect("the thread begins"));
+            waiter
+        });
+        let waiters: Vec<_> = waiters.collect();
+        let _left: Vec<_> = peers.into_iter().map(goes).collect();
+        for ((name, _), waiter) in CALLS.iter().zip(waiters) {
+            match waiter.join().expect("it comes back") {
+                Ok(()) => assert_eq!((*name, &ends[0]), ("recv", &ErrorKind::Disconnected)),
+                Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
+            }
+        }
+    });
+    drop(connections);
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+
+/// Its queue pair goes before this side hears of it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_peer_ends_it() {
+    let ends = |peer| {
+        drop(peer);
+        None
+    };
+    from_every_call(ends, &[ErrorKind::Disconnected, SILENCE]);
+}
+
+/// Its queue pair is dead, of which nobody tells.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_peer_falls_silent() {
+    let dies = |peer: Side| {
+        bring(peer.io.qp(), QpState::IB_QPS_RESET);
+        Some(peer)
+    };
+    from_every_call(dies, &[SILENCE]);
+}
+
+/// Closing waits for the peer's answer when all was sent; that the peer is gone is one too.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_peer_ends_it_instead_of_answering() {
+    let [client, server] = pair(rxe(0), &Settings::default());
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let closes = scope.spawn(|| {
+            announce(&says);
+            client.close(LONG)
+        });
+        asleep(hears.recv().expect("the thread begins"));
+        drop(server);
+        closes.join().expect("it comes back").expect("nothing was lost");
+    });
+}
+
+/// The last message and the end come so close together that a thread which wakes late finds both.
+fn the_end_comes_after_the_message(address: SocketAddr) {
+    for round in 0..10 {
+        let [client, server] = pair(address, &Settings::default());
+        let (says, hears) = mpsc::channel();
+        thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                announce(&says);
+                let message = server.recv_timeout(LONG).expect("receive");
+                assert_eq!(*message.expect("the message is first"), [round]);
+                assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+            });
+            asleep(hears.recv().expect("the thread begins"));
+            client.post(filled(&client, &[round])).expect("post");
+            client.close(LONG).expect("close");
+            receiver.join().expect("it receives");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_the_end_comes_after_the_message() {
+    the_end_comes_after_the_message(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_end_comes_after_the_message() {
+    the_end_comes_after_the_message(siw(0));
+}

@@ -4,13 +4,16 @@ use std::net::SocketAddr;
 use std::thread;
 
 use rdmacm::Error;
-use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
+use rdmacm::device::GidType;
 use rdmacm::verbs::{
-    AccessFlags, Buffer, BufferQueues, BufferRefused, Completion, CompletionQueue, MemoryRegion,
-    ProtectionDomain, QueuePairCaps, QueuePairInit, SendOperation,
+    AccessFlags, AddressHandle, Buffer, BufferQueues, BufferRefused, Completion, CompletionQueue,
+    Destination, GRH_LENGTH, MemoryRegion, ProtectionDomain, QueuePairCaps, QueuePairInit,
+    SendOperation,
 };
+use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
-use crate::bed::{assert_invalid, channel, listen, request, resolve, rxe, siw};
+use crate::bed::{assert_invalid, channel, device, listen, request, resolve, rxe, siw};
 use crate::endpoint_connect::objects_at;
 
 /// Two buffers of 100 bytes each way, and completions in two queues.
@@ -158,6 +161,77 @@ fn what_cannot_be_posted_is_given_back() {
         }
     }
     assert_eq!(client.queues.outstanding(), posted, "those that were posted");
+}
+
+/// A side that sends and receives datagrams, and where it is reached.
+fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
+    let channel = channel();
+    let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
+    id.bind(rxe(0)).expect("bind");
+    let context = id.context().expect("the id has a device");
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 8, None).expect("completion queue");
+    let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
+    let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
+    let queues = BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair"));
+    let buffers = Buffer::alloc(&pd, 8, GRH_LENGTH + 8).expect("buffers");
+    let gid = id.route().expect("route").local.gid;
+    let mut gids = device("rxe0").port(1).expect("port").gids().expect("GIDs");
+    let entry = gids.find(|entry| entry.gid == gid && entry.kind == Some(GidType::RoceV2));
+    let mut to = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..ib_uverbs_ah_attr::default() };
+    to.grh.dgid = gid.0;
+    to.grh.hop_limit = 64;
+    to.grh.sgid_index = u8::try_from(entry.expect("its own").index).expect("it fits");
+    (Side { id, queues, buffers }, to)
+}
+
+/// Who posts datagrams may let go of their address handles at once: rxe of Linux 6.12 sends by and by.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn where_datagrams_go_is_held_until_they_are_sent() {
+    let before = objects_at(rxe(0));
+    let (mut receiver, to) = datagram_side();
+    let (mut sender, _) = datagram_side();
+    for round in 0..10 {
+        for _ in 0..4 {
+            let buffer = receiver.buffer();
+            receiver.queues.receive(buffer).expect("post");
+        }
+        for number in 0..4 {
+            let mut buffer = sender.buffer();
+            buffer[0] = number;
+            let address = &AddressHandle::new(sender.queues.qp().pd(), &to).expect("a handle");
+            let qp_num = receiver.queues.qp().number();
+            let destination = Destination { address, qp_num, qkey: 0x0123_4567 };
+            let operation = SendOperation::SendTo { destination, imm_data: Some(round) };
+            sender.queues.send(buffer, 8, operation).expect("post");
+        }
+        for side in [&mut sender, &mut receiver] {
+            let mut numbers = Vec::new();
+            while numbers.len() < 4 {
+                let polled = side.queues.poll(|buffer, completion| {
+                    assert!(completion.is_success(), "{completion:?}");
+                    let header = if completion.is_receive() { GRH_LENGTH } else { 0 };
+                    numbers.push(buffer[header]);
+                    side.buffers.push(buffer);
+                });
+                polled.expect("poll");
+            }
+            assert_eq!(numbers, [0, 1, 2, 3]);
+        }
+    }
+    // And longer than the queue pair, if that goes first: the domain is free of them then.
+    let pd = sender.queues.qp().pd().clone();
+    let buffer = sender.buffer();
+    let address = AddressHandle::new(&pd, &to).expect("a handle");
+    let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
+    let operation = SendOperation::SendTo { destination, imm_data: None };
+    sender.queues.send(buffer, 8, operation).expect("post");
+    drop(address);
+    drop(sender);
+    pd.destroy().expect("nothing is left of them");
+    drop(receiver);
+    assert_eq!(objects_at(rxe(0)), before);
 }
 
 /// What is posted when everything goes stays registered until the queue pair is destroyed.

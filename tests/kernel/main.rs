@@ -24,6 +24,7 @@ mod endpoint_end;
 mod endpoint_keep_alive;
 mod endpoint_loop;
 mod endpoint_messages;
+mod endpoint_multicast;
 mod endpoint_peer;
 mod endpoint_remote;
 mod endpoint_removal;

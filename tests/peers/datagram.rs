@@ -13,7 +13,7 @@ every_pair! {
 }
 
 /// Starts `line`, which begins with the tool's name. What it prints comes line by line.
-fn start(program: Program, line: &str) -> Process {
+pub(crate) fn start(program: Program, line: &str) -> Process {
     let (tool, arguments) = line.split_once(' ').expect("a tool and its arguments");
     let mut command = match program {
         Program::Ours => program.command(tool),
@@ -37,7 +37,7 @@ fn slowly() -> Command {
 }
 
 #[track_caller]
-fn assert_printed(ended: &Ended, expected: &[&str], what: &str) {
+pub(crate) fn assert_printed(ended: &Ended, expected: &[&str], what: &str) {
     assert!(ended.status.success(), "{what}: {}: {}", ended.status, ended.stderr);
     assert_eq!(ended.stdout, expected, "{what}: {}", ended.stderr);
 }

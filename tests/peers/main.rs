@@ -49,6 +49,7 @@ macro_rules! every_pair {
 mod datagram;
 mod endpoint;
 mod endpoint_rping;
+mod endpoint_datagrams;
 mod examples;
 mod file_copy;
 mod key_value;

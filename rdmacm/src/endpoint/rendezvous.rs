@@ -248,3 +248,85 @@ impl Groups {
         self.joined.iter_mut().find(|joined| joined.address == address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn address(number: u8) -> Address {
+        SocketAddr::from(([239, 0, 0, number], 0)).into()
+    }
+
+    fn error(kind: ErrorKind) -> Error {
+        Error::new("wait for", "an event", kind)
+    }
+
+    /// Groups of which one is being joined.
+    fn joining(is_claimed: bool) -> Groups {
+        let mut groups = Groups::default();
+        let begins = groups.begin(address(1), Membership::Full, is_claimed).expect("not joined");
+        assert!(begins);
+        groups
+    }
+
+    /// Takes note that the network has taken the socket out of the group.
+    fn lose(groups: &mut Groups, kind: ErrorKind) {
+        groups.happened(address(1), Err(error(kind)));
+    }
+
+    #[test]
+    fn a_group_that_is_lost_is_told_of_once_and_is_lost_still() {
+        let mut groups = joining(true);
+        // Where that fails, who joins is told, and nobody else.
+        lose(&mut groups, ErrorKind::TimedOut);
+        assert!(groups.loss().is_none());
+        let told = groups.answer(address(1)).expect("an answer").expect_err("a failure");
+        assert_eq!(*told.kind(), ErrorKind::TimedOut);
+        assert!(groups.answer(address(1)).is_none(), "once");
+        groups.check(address(1)).expect("it is not lost");
+        for lost in [ErrorKind::Os(libc::ENETRESET), ErrorKind::Os(libc::EIO)] {
+            assert!(!groups.has_loss());
+            lose(&mut groups, lost.clone());
+            assert!(groups.has_loss());
+            let loss = groups.loss().expect("it is lost");
+            assert_eq!(*loss.kind(), lost);
+            assert!(loss.to_string().contains("stay in the multicast group 239.0.0.1:0"), "{loss}");
+            assert!(groups.loss().is_none(), "once");
+            assert_eq!(*groups.check(address(1)).expect_err("still").kind(), lost);
+        }
+        groups.forget(address(1));
+        groups.check(address(1)).expect("nobody asks");
+        // Of a group that was left nothing is told.
+        lose(&mut groups, ErrorKind::TimedOut);
+        assert!(groups.loss().is_none());
+    }
+
+    #[test]
+    fn a_group_is_joined_once() {
+        let mut groups = joining(false);
+        let begin = |groups: &mut Groups, membership, is_claimed| {
+            let begun = groups.begin(address(1), membership, is_claimed);
+            begun.map_err(|error| error.errno())
+        };
+        assert_eq!(begin(&mut groups, Membership::SendOnly, false), Err(libc::EADDRINUSE));
+        assert_eq!(begin(&mut groups, Membership::Full, false), Ok(false), "it goes on");
+        assert_eq!(begin(&mut groups, Membership::Full, true), Ok(false), "and is taken over");
+        assert_eq!(begin(&mut groups, Membership::Full, false), Err(libc::EADDRINUSE));
+        assert_eq!(begin(&mut groups, Membership::Full, true), Err(libc::EADDRINUSE));
+        groups.forget(address(1));
+        assert_eq!(begin(&mut groups, Membership::SendOnly, true), Ok(true));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_an_answer() {
+        for is_claimed in [false, true] {
+            let mut groups = joining(is_claimed);
+            assert!(!groups.has_answer());
+            lose(&mut groups, ErrorKind::TimedOut);
+            assert_eq!(groups.has_answer(), !is_claimed);
+            assert!(groups.answer(address(1)).is_some());
+            assert!(!groups.has_answer());
+        }
+    }
+}

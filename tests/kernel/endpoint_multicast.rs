@@ -1,0 +1,210 @@
+//! The safe tier: multicast groups.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::ErrorKind;
+use rdmacm::cm::Membership;
+use rdmacm::endpoint::{DatagramSocket, Group};
+use rdmacm_tests::wait_until;
+
+use crate::bed::{LONG, assert_invalid, device, objects, rxe};
+use crate::endpoint_datagrams::{address, filled, found, receives, socket};
+use crate::netdev::ip;
+
+/// A multicast group of its own for each test, as all of them run in one kernel.
+fn group(number: u8) -> SocketAddr {
+    ([239, 1, 3, number], 0).into()
+}
+
+fn join(socket: &DatagramSocket, group: SocketAddr, membership: Membership) -> Group {
+    socket.join_timeout(group, membership, LONG).expect("join")
+}
+
+#[track_caller]
+fn hears_nothing(socket: &DatagramSocket) {
+    let error = socket.try_recv_from().expect_err("nothing");
+    assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
+}
+
+/// Has `sender` send `text` to `group`, and waits until it is sent.
+fn send(sender: &DatagramSocket, group: &Group, text: &[u8]) {
+    drop(sender.send_to_timeout(filled(sender, text), group.peer(), LONG).expect("send"));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_group_reaches_its_full_members() {
+    let before = objects();
+    let address = group(1);
+    let [first, second, sender, stranger] = [(); 4].map(|()| socket(rxe(0)));
+    let firsts = join(&first, address, Membership::Full);
+    let seconds = join(&second, address, Membership::Full);
+    let senders = join(&sender, address, Membership::SendOnly);
+    for joined in [&firsts, &seconds, &senders] {
+        assert_eq!((joined.address(), joined.peer().qp_num()), (address.into(), 0xff_ffff));
+        let gid = joined.peer().gid().map(Ipv6Addr::from);
+        assert_eq!(gid, Some(Ipv4Addr::new(239, 1, 3, 1).to_ipv6_mapped()));
+        joined.check().expect("it is in the group");
+    }
+    send(&sender, &senders, b"to all");
+    // What came to the group is answered to its sender alone, from the member's own address.
+    for member in [&first, &second] {
+        let from = receives(member, b"to all");
+        assert_eq!(from.qp_num(), sender.qp_num());
+        member.post_to(filled(member, b"heard"), &from).expect("answer");
+        assert_eq!(receives(&sender, b"heard").qp_num(), member.qp_num());
+    }
+    // The same sender by another way is the same.
+    let directly = found(&sender, &first);
+    send(&sender, &senders, b"by the group");
+    let one = receives(&first, b"by the group");
+    sender.post_to(filled(&sender, b"directly"), &directly).expect("post");
+    assert_eq!(receives(&first, b"directly"), one);
+    receives(&second, b"by the group");
+    // Full members hear themselves; who has left hears no more, the others do.
+    firsts.leave().expect("leave");
+    send(&second, &seconds, b"once more");
+    receives(&second, b"once more");
+    for other in [&first, &sender, &stranger] {
+        hears_nothing(other);
+    }
+    let firsts = join(&first, address, Membership::Full);
+    send(&first, &firsts, b"back again");
+    for member in [&first, &second] {
+        receives(member, b"back again");
+    }
+    // Dropped is left.
+    drop(firsts);
+    send(&second, &seconds, b"the last");
+    receives(&second, b"the last");
+    hears_nothing(&first);
+    // A group may outlive its socket.
+    drop((first, second, sender, stranger));
+    seconds.check().expect("nothing was said");
+    senders.leave().expect("it is left with the socket");
+    drop((seconds, one, directly));
+    assert_eq!(objects(), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn groups_that_cannot_be_joined() {
+    let member = socket(rxe(0));
+    let first = join(&member, group(2), Membership::Full);
+    for membership in [Membership::Full, Membership::SendOnly] {
+        let again = member.join(group(2), membership).expect_err("it is in the group");
+        assert_invalid(&again, &["join the multicast group 239.1.3.2:0", "is in the group"]);
+        assert_eq!(again.errno(), libc::EADDRINUSE);
+        let again = member.try_join(group(2), membership).expect_err("it is in the group");
+        assert_eq!(again.errno(), libc::EADDRINUSE);
+    }
+    // The kernel joins what is no group, and refuses to attach the queue pair to it.
+    for _ in 0..2 {
+        let error = member.join(rxe(0), Membership::Full).expect_err("no group");
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    }
+    let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
+    let error = member.join(v6, Membership::Full).expect_err("not on RoCE v2");
+    assert_eq!(error.errno(), 524, "{error}");
+    // None of that has ended anything.
+    first.check().expect("it is in the group");
+    send(&member, &first, b"to all");
+    receives(&member, b"to all");
+    // Another socket may be in the same.
+    let other = socket(rxe(0));
+    drop(join(&other, group(2), Membership::Full));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_join_that_fails_later_is_an_error() {
+    let gone = Ipv4Addr::new(10, 0, 0, 78);
+    let change = |verb| ip(&["address", verb, &format!("{gone}/24"), "dev", "v0"]);
+    change("add");
+    let has = || {
+        let mut gids = device("rxe0").port(1).expect("port").gids().expect("GIDs");
+        gids.any(|entry| entry.gid == gone.to_ipv6_mapped().into())
+    };
+    wait_until("rxe0 has the address", has);
+    let member = socket((gone, 0).into());
+    change("del");
+    wait_until("rxe0 has lost the address", || !has());
+    for _ in 0..2 {
+        let error = member.join_timeout(group(3), Membership::Full, LONG).expect_err("no address");
+        assert!(error.to_string().contains("RDMA_CM_EVENT_MULTICAST_ERROR"), "{error}");
+    }
+}
+
+/// Groups are joined without waiting, and what a call has begun another one ends.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn joining_takes_no_waiting() {
+    let member = socket(rxe(0));
+    let joined = loop {
+        match member.try_join(group(4), Membership::Full) {
+            Ok(joined) => break joined,
+            Err(error) => assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}"),
+        }
+        // Whoever reads the event, the descriptor tells.
+        hears_nothing(&member);
+        let mut fds = [PollFd::new(member.as_fd(), PollFlags::POLLIN)];
+        let long = PollTimeout::try_from(LONG).expect("it fits");
+        assert!(poll(&mut fds, long).expect("poll") > 0, "it is asleep for ever");
+        hears_nothing(&member);
+    };
+    send(&member, &joined, b"to all");
+    receives(&member, b"to all");
+    for number in 5..25 {
+        let begun = member.try_join(group(number), Membership::Full);
+        match number % 3 {
+            // The same by a call that waits.
+            0 if begun.is_err() => drop(join(&member, group(number), Membership::Full)),
+            // As another member it has to wait for that one.
+            1 if begun.is_err() => {
+                let other = member.join(group(number), Membership::SendOnly);
+                assert_eq!(other.expect_err("it joins").errno(), libc::EADDRINUSE);
+            }
+            // Time that is over gives it up.
+            _ => drop(member.join_timeout(group(number), Membership::Full, Duration::ZERO)),
+        }
+        drop(begun);
+    }
+    send(&member, &joined, b"still there");
+    receives(&member, b"still there");
+}
+
+/// Threads that join, leave, send and receive on one socket.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn threads_join_and_leave() {
+    let before = objects();
+    let (member, other) = (socket(rxe(0)), socket(rxe(0)));
+    let keeper = join(&member, group(30), Membership::Full);
+    let others = join(&other, group(30), Membership::SendOnly);
+    thread::scope(|scope| {
+        let joiners = [31, 32, 33].map(|number| {
+            let member = &member;
+            scope.spawn(move || {
+                for round in 0..30 {
+                    let joined = join(member, group(number), Membership::Full);
+                    match round % 2 {
+                        0 => drop(joined),
+                        _ => joined.leave().expect("leave"),
+                    }
+                }
+            })
+        });
+        for number in 0..100_u8 {
+            send(&other, &others, &[number]);
+            receives(&member, &[number]);
+        }
+        joiners.into_iter().for_each(|joiner| joiner.join().expect("it has left"));
+    });
+    assert_eq!(address(&member).ip(), rxe(0).ip());
+    drop((keeper, others, member, other));
+    assert_eq!(objects(), before);
+}

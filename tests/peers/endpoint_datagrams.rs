@@ -1,0 +1,116 @@
+//! The safe tier's datagrams against rdma-core's `udaddy` and `mckey`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rdmacm::cm::Membership;
+use rdmacm::endpoint::{DatagramSettings, DatagramSocket, Message, Peer};
+
+use crate::datagram::{assert_printed, start};
+use crate::rping::{Program, listening};
+use crate::{V4, V6};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A socket on a port of `address`.
+fn socket(address: &str, port: u16) -> DatagramSocket {
+    let address = SocketAddr::new(address.parse().expect("an address"), port);
+    DatagramSocket::bind(address, &DatagramSettings::default()).expect("bind")
+}
+
+/// Sends `length` bytes, and with them, as C does, the number of the queue pair to answer.
+fn send(socket: &DatagramSocket, length: usize, peer: &Peer) {
+    let mut buffer = socket.buffer_timeout(LONG).expect("a buffer");
+    buffer.set_len(length).expect("it fits");
+    buffer.set_imm_data(Some(socket.qp_num()));
+    socket.post_to(buffer, peer).expect("post");
+}
+
+fn receive(socket: &DatagramSocket, length: usize) -> (Message, Peer) {
+    let (message, sender) = socket.recv_from_timeout(LONG).expect("receive");
+    assert_eq!((message.len(), message.imm_data()), (length, Some(sender.qp_num())));
+    (message, sender)
+}
+
+/// It has a queue pair for each who asks, and answers when all have sent their datagrams.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_udaddy_of_c_serves() {
+    for (address, length) in [(V4, 1024), (V6, 100)] {
+        let line = format!("udaddy -b {address} -c 2 -C 5 -S {length}");
+        let server = listening(start(Program::C, &line));
+        let socket = socket(address, 0);
+        let at = SocketAddr::new(address.parse().expect("an address"), 7174);
+        let peers = [(); 2].map(|()| socket.resolve_timeout(at, LONG).expect("resolve"));
+        assert_ne!(peers[0], peers[1]);
+        for _ in 0..5 {
+            peers.iter().for_each(|peer| send(&socket, length, peer));
+        }
+        let mut answers = [0, 0];
+        for _ in 0..10 {
+            let (_, sender) = receive(&socket, length);
+            let which = peers.iter().position(|peer| *peer == sender).expect("one of the two");
+            answers[which] += 1;
+        }
+        assert_eq!(answers, [5, 5]);
+        let lines = [
+            "udaddy: starting server",
+            "receiving data transfers",
+            "sending replies",
+            "data transfers complete",
+            "test complete",
+            "return status 0",
+        ];
+        assert_printed(&server.finish(), &lines, address);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_udaddy_of_c_asks() {
+    for (address, length) in [(V4, 1024), (V6, 100)] {
+        let socket = socket(address, 7174);
+        let line = format!("udaddy -s {address} -c 2 -C 5 -S {length}");
+        let client = start(Program::C, &line);
+        for _ in 0..10 {
+            let (_, sender) = receive(&socket, length);
+            send(&socket, length, &sender);
+        }
+        let lines = [
+            "udaddy: starting client",
+            "udaddy: connecting",
+            "initiating data transfers",
+            "receiving data transfers",
+            "data transfers complete",
+            "test complete",
+            "return status 0",
+        ];
+        assert_printed(&client.finish(), &lines, address);
+    }
+}
+
+/// Both wait for three seconds after joining, as switches do not tell when they are ready: they do so at
+/// the same time.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn mckeys_of_c_send_and_receive() {
+    let socket = socket(V4, 0);
+    let group = |number| SocketAddr::from(([239, 1, 4, number], 0));
+    let from_c = socket.join_timeout(group(1), Membership::Full, LONG).expect("join");
+    let to_c = socket.join_timeout(group(2), Membership::SendOnly, LONG).expect("join");
+    let options = "-b 10.0.0.1 -C 5 -S 500";
+    let sender = start(Program::C, &format!("mckey -s -o -m 239.1.4.1 {options}"));
+    let mut receiver = start(Program::C, &format!("mckey -m 239.1.4.2 {options}"));
+    while !receiver.next_line().expect("it joins").starts_with("mckey: joined") {}
+    for _ in 0..5 {
+        send(&socket, 500, to_c.peer());
+    }
+    let senders = [(); 5].map(|()| receive(&socket, 500).1);
+    assert!(senders.iter().all(|sender| *sender == senders[0]));
+    let ended = sender.finish();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let ended = receiver.finish();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert!(ended.stdout.contains(&"data transfers complete".to_owned()), "{:?}", ended.stdout);
+    drop(from_c);
+}

@@ -48,8 +48,8 @@ macro_rules! every_pair {
 
 mod datagram;
 mod endpoint;
-mod endpoint_rping;
 mod endpoint_datagrams;
+mod endpoint_rping;
 mod examples;
 mod file_copy;
 mod key_value;

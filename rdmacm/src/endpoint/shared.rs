@@ -473,6 +473,10 @@ impl Shared {
     ) -> Result<T> {
         let mut guarded = self.lock(operation.name())?;
         let State { parts, traffic, rendezvous, .. } = &mut guarded.state;
+        if parts.as_ref().is_some_and(|parts| parts.queues.qp().pd().context().is_gone()) {
+            // The event that tells this socket may be on its way still.
+            traffic.ended(End::Gone);
+        }
         let failure = traffic.failure();
         let (Some(parts), Some(rendezvous), None) = (parts, rendezvous, &failure) else {
             return Err(self.error(operation, failure.unwrap_or(ErrorKind::Disconnected)));

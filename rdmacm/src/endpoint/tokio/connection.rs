@@ -12,6 +12,7 @@ use super::waiting::until;
 #[cfg(doc)]
 use crate::endpoint;
 use crate::endpoint::Connection as Blocking;
+use crate::endpoint::Counters;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
@@ -79,6 +80,15 @@ impl Connection {
     /// What the peer's program sent along: see [`endpoint::Connection::private_data`].
     pub fn private_data(&self) -> &[u8] {
         self.connection.private_data()
+    }
+
+    /// What it has done so far: see [`endpoint::Connection::counters`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    pub fn counters(&self) -> Result<Counters> {
+        self.connection.counters()
     }
 
     /// A buffer to send, when there is one: see [`endpoint::Connection::buffer`].

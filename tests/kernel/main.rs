@@ -29,6 +29,8 @@ mod endpoint_peer;
 mod endpoint_remote;
 mod endpoint_removal;
 mod endpoint_trace;
+mod endpoint_tokio;
+mod endpoint_tokio_dropped;
 mod environment;
 mod external;
 mod fault;

@@ -1,0 +1,377 @@
+//! The safe tier for tasks: on runtimes of one thread and of several.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::device::Resources;
+use rdmacm::endpoint::tokio::{Connection, Listener};
+use rdmacm::endpoint::{Buffer, Connector, Settings};
+use tokio::runtime::{Builder, Runtime};
+use tokio::{task, time};
+
+use crate::bed::{LONG, rxe, siw};
+use crate::endpoint_connect::{self, objects_at};
+use crate::endpoint_messages;
+
+/// A runtime of one thread, and one of two.
+fn runtimes() -> [Runtime; 2] {
+    [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| {
+        builder.worker_threads(2).max_blocking_threads(8).enable_all().build().expect("a runtime")
+    })
+}
+
+/// Runs a test on each of them, in a task: that it can move between threads is seen here too. Whatever it does, nothing
+/// is left at `address` when the runtime has ended.
+pub(crate) fn on_each_runtime<F>(address: SocketAddr, test: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let before = objects_at(address);
+    for runtime in runtimes() {
+        let test = runtime.spawn(test());
+        runtime.block_on(async { in_time(test).await }).expect("the test has ended well");
+        drop(runtime);
+        assert_eq!(objects_at(address), before);
+    }
+}
+
+/// What comes of `future`, which must not wait for ever.
+pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
+    time::timeout(LONG, future).await.expect("it waits for ever")
+}
+
+/// A connection within this process: the side that connected, and the one that accepted.
+pub(crate) async fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let theirs = settings.clone();
+    let accepting = task::spawn(async move {
+        let incoming = listener.incoming().await.expect("a request");
+        Connection::accept(incoming, &theirs, b"pong", LONG).await.expect("accept")
+    });
+    let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+    let client = Connection::connect(&connector, server).await.expect("connect");
+    [client, accepting.await.expect("it has accepted")]
+}
+
+/// A buffer with `bytes`.
+pub(crate) async fn filled(connection: &Connection, bytes: &[u8]) -> Buffer {
+    let mut buffer = connection.buffer().await.expect("a buffer");
+    buffer.copy_from(bytes).expect("it fits");
+    buffer
+}
+
+/// Sends a message.
+pub(crate) async fn send(connection: &Connection, bytes: &[u8]) {
+    connection.post(filled(connection, bytes).await).expect("post");
+}
+
+/// Receives a message, which must be `bytes`.
+pub(crate) async fn receives(connection: &Connection, bytes: &[u8]) {
+    let message = in_time(connection.recv()).await.expect("receive").expect("a message");
+    assert!(*message == *bytes, "{message:?} is not what was sent");
+}
+
+fn messages_go_both_ways(address: SocketAddr) {
+    on_each_runtime(address, move || async move {
+        let [client, server] = pair(address, &Settings::default()).await;
+        assert_eq!(
+            (client.peer_addr(), client.local_addr()),
+            (server.local_addr(), server.peer_addr())
+        );
+        assert!(client.private_data().starts_with(b"pong"));
+        for number in 0..20 {
+            let text = [number; 100];
+            let buffer = in_time(client.send(filled(&client, &text).await)).await.expect("send");
+            assert_eq!((buffer.len(), &buffer[..100]), (4096, &text[..]), "all of it is back");
+            drop(buffer);
+            receives(&server, &text).await;
+            send(&server, &text).await;
+            receives(&client, &text).await;
+        }
+        in_time(server.flush()).await.expect("flush");
+        // The peer goes on for as long as there are messages, and hears of the end after them.
+        send(&client, b"last").await;
+        let closing = task::spawn(async move { client.close(LONG).await });
+        receives(&server, b"last").await;
+        assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+        in_time(closing).await.expect("it lives").expect("close");
+        server.close(LONG).await.expect("close");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_tasks_exchange_messages() {
+    messages_go_both_ways(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_tasks_exchange_messages() {
+    messages_go_both_ways(siw(0));
+}
+
+/// Waits until there are only so many objects as there were: what is dropped goes off the thread.
+pub(crate) async fn eventually_as(address: SocketAddr, before: &Resources) {
+    let wait = async {
+        while objects_at(address) != *before {
+            time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    in_time(wait).await;
+}
+
+/// How a task sends a message.
+type Way = fn(Arc<Connection>, Buffer) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Three tasks send, each in its own way and with fewer buffers than there are tasks, and three receive, until the
+/// connection ends.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn many_tasks_share_a_connection() {
+    const EACH: u32 = 60;
+    const WAYS: [Way; 3] = [
+        |client, buffer| Box::pin(async move { client.post(buffer).expect("post") }),
+        |client, buffer| Box::pin(async move { drop(client.send(buffer).await.expect("send")) }),
+        |client, buffer| {
+            Box::pin(async move {
+                client.post(buffer).expect("post");
+                client.flush().await.expect("flush");
+            })
+        },
+    ];
+    on_each_runtime(rxe(0), || async {
+        let settings = Settings { send_buffers: 2, receive_buffers: 4, ..Settings::default() };
+        let [client, server] = pair(rxe(0), &settings).await.map(Arc::new);
+        let receivers = [(); 3].map(|()| {
+            let server = Arc::clone(&server);
+            task::spawn(async move {
+                let mut numbers = Vec::new();
+                while let Some(message) = server.recv().await.expect("receive") {
+                    numbers.push(u32::from_ne_bytes(message[..].try_into().expect("4 bytes")));
+                }
+                numbers
+            })
+        });
+        let senders = [0, 1, 2].map(|which| {
+            let client = Arc::clone(&client);
+            let first = u32::try_from(which).expect("it fits") * EACH;
+            task::spawn(async move {
+                for number in first..first + EACH {
+                    let buffer = filled(&client, &number.to_ne_bytes()).await;
+                    WAYS[which](Arc::clone(&client), buffer).await;
+                }
+            })
+        });
+        for sender in senders {
+            in_time(sender).await.expect("it has sent");
+        }
+        client.close(LONG).await.expect("close");
+        let mut received = Vec::new();
+        for receiver in receivers {
+            received.extend(in_time(receiver).await.expect("it has received"));
+        }
+        received.sort_unstable();
+        assert!(received.into_iter().eq(0..3 * EACH), "each number once");
+    });
+}
+
+/// Tasks that wait for a buffer have it from whoever drops one, or sends one that comes back: in this runtime or not.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_that_want_a_buffer_are_told() {
+    on_each_runtime(rxe(0), || async {
+        let [client, server] =
+            pair(rxe(0), &Settings { send_buffers: 2, ..Settings::default() }).await;
+        let client = Arc::new(client);
+        let mut held =
+            [client.buffer().await.expect("one"), client.buffer().await.expect("two")].map(Some);
+        let waits = |client: &Arc<Connection>| {
+            let client = Arc::clone(client);
+            task::spawn(async move { drop(client.buffer().await.expect("a buffer")) })
+        };
+        let both = [waits(&client), waits(&client)];
+        // They wait before there is one, if there is more than one thread too.
+        time::sleep(Duration::from_millis(5)).await;
+        let [first, second] = &mut held;
+        let first = first.take();
+        std::thread::spawn(move || drop(first)).join().expect("it has dropped it");
+        for waiting in both {
+            in_time(waiting).await.expect("it had a buffer");
+        }
+        let third = in_time(client.buffer()).await.expect("it is back");
+        let both = [waits(&client), waits(&client)];
+        time::sleep(Duration::from_millis(5)).await;
+        client.post(second.take().expect("it is there")).expect("post");
+        for waiting in both {
+            in_time(waiting).await.expect("it had a buffer");
+        }
+        drop(third);
+        drop(in_time(server.recv()).await.expect("receive").expect("a message"));
+    });
+}
+
+/// Whatever tasks wait for, all of them hear of the end: by the peer, by its death, by this side.
+fn everybody_hears_of_the_end(address: SocketAddr) {
+    on_each_runtime(address, move || async move {
+        for way in 0..4 {
+            let settings = Settings { send_buffers: 1, ..Settings::default() };
+            let [client, server] = pair(address, &settings).await;
+            let client = Arc::new(client);
+            let held = client.buffer().await.expect("a buffer");
+            let (mut receiving, mut taking) = (Vec::new(), Vec::new());
+            for _ in 0..2 {
+                let who = Arc::clone(&client);
+                receiving.push(task::spawn(async move { who.recv().await.map(|m| m.is_none()) }));
+                let who = Arc::clone(&client);
+                taking.push(task::spawn(async move { who.buffer().await.map(drop) }));
+            }
+            time::sleep(Duration::from_millis(5)).await;
+            match way {
+                0 => server.abort().await,
+                1 => drop(server),
+                2 => client.abort().await,
+                _ => {
+                    let who = Arc::clone(&client);
+                    let closing = task::spawn(async move { who.close(LONG).await });
+                    assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+                    in_time(closing).await.expect("it lives").expect("close");
+                }
+            }
+            for waiting in receiving {
+                match in_time(waiting).await.expect("it lives") {
+                    Ok(is_end) => assert!(is_end, "there was no message"),
+                    Err(error) => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
+                }
+            }
+            for waiting in taking {
+                let error = in_time(waiting).await.expect("it lives").expect_err("no buffer");
+                assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+            }
+            client.close(LONG).await.expect("it has ended");
+            drop((client, held));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_all_tasks_hear_of_the_end() {
+    everybody_hears_of_the_end(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_all_tasks_hear_of_the_end() {
+    everybody_hears_of_the_end(siw(0));
+}
+
+/// Connections that tasks have end with their runtime; those that live elsewhere outlive it.
+fn a_runtime_ends(address: SocketAddr) {
+    let before = objects_at(address);
+    for runtime in runtimes() {
+        let [lives, peer] = runtime.block_on(pair(address, &Settings::default()));
+        let both = runtime.block_on(pair(address, &Settings::default()));
+        for connection in both {
+            // In the middle of everything.
+            runtime.spawn(async move {
+                connection.post(filled(&connection, b"nobody answers").await).expect("post");
+                loop {
+                    let received = connection.recv().await;
+                    if !received.is_ok_and(|message| message.is_some()) {
+                        return;
+                    }
+                }
+            });
+        }
+        runtime.spawn(async move {
+            let listener = Listener::bind(address).expect("listen");
+            drop(listener.incoming().await);
+        });
+        runtime.spawn(async move {
+            // Nobody is there.
+            let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+            drop(Connection::connect(&Connector::new().source(address), nobody).await);
+        });
+        runtime.block_on(async { time::sleep(Duration::from_millis(20)).await });
+        drop(runtime);
+        let other = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let error = other.block_on(lives.recv()).expect_err("there is nothing, and nobody watches");
+        assert_eq!(error.errno(), libc::ECANCELED, "{error}");
+        // What does not have to wait does not need it.
+        other.block_on(send(&lives, b"still there"));
+        let [lives, peer] = [lives, peer].map(Connection::into_blocking);
+        endpoint_messages::receives(&peer, b"still there");
+        drop((lives, peer));
+        assert_eq!(objects_at(address), before, "the runtime was waited for");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_a_runtime_ends_with_connections_alive() {
+    a_runtime_ends(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_runtime_ends_with_connections_alive() {
+    a_runtime_ends(siw(0));
+}
+
+/// A connection of threads becomes one of tasks, and back, with what is in it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_and_threads_pass_a_connection_on() {
+    let [client, server] = endpoint_connect::pair(rxe(0), &Settings::default());
+    client.post(endpoint_messages::filled(&client, b"one")).expect("post");
+    client.post(endpoint_messages::filled(&client, b"two")).expect("post");
+    endpoint_messages::receives(&server, b"one");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = runtime.block_on(async {
+        let server = Connection::from_blocking(server).expect("the runtime watches it");
+        receives(&server, b"two").await;
+        send(&server, b"three").await;
+        server.into_blocking()
+    });
+    endpoint_messages::receives(&client, b"three");
+    client.post(endpoint_messages::filled(&client, b"four")).expect("post");
+    endpoint_messages::receives(&server, b"four");
+    server.recv_timeout(Duration::ZERO).expect_err("there is nothing");
+}
+
+/// The deadlines of connecting and accepting are the runtime's, and those of others lose nothing.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_have_deadlines() {
+    on_each_runtime(rxe(0), move || async move {
+        let listener = Listener::bind(rxe(0)).expect("listen");
+        let server = listener.local_addr().expect("an IP address");
+        let short = Duration::from_millis(30);
+        for connector in [Connector::new().connect_timeout(short), Connector::new().timeout(short)]
+        {
+            let error = Connection::connect(&connector, server).await.expect_err("nobody answers");
+            assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+            drop(listener.incoming().await.expect("it is there"));
+        }
+        time::timeout(short, listener.incoming()).await.expect_err("nobody asks");
+        drop(listener);
+        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        for number in 0..3 {
+            time::timeout(Duration::from_millis(1), server.recv())
+                .await
+                .expect_err("there is nothing");
+            send(&client, &[number]).await;
+            receives(&server, &[number]).await;
+        }
+        // The peer does not hear of it before its program does.
+        let error = client.close(short).await.expect_err("the peer does not answer");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+        drop((client, server));
+    });
+}

@@ -57,6 +57,7 @@ mod link;
 mod perf;
 mod pingpong;
 mod shared;
+mod tokio_echo;
 
 every_pair! {
     pings

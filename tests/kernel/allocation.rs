@@ -18,7 +18,10 @@ use crate::io::Shape;
 use crate::kt::Kt;
 use crate::node::Node;
 
-thread_local! { static COUNT: Cell<usize> = const { Cell::new(0) } }
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+}
 
 struct Counting;
 
@@ -29,11 +32,15 @@ static ALLOCATOR: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
+        let [allocated, freed] = BYTES.get();
+        BYTES.set([allocated + layout.size(), freed]);
         // SAFETY: the contract of this function is that of the callee.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        let [allocated, freed] = BYTES.get();
+        BYTES.set([allocated, freed + layout.size()]);
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -44,6 +51,15 @@ pub(crate) fn allocations(work: impl FnOnce()) -> usize {
     let before = COUNT.get();
     work();
     COUNT.get() - before
+}
+
+/// What `work` makes, and how many bytes it allocates in this thread that it does not free.
+pub(crate) fn kept<T>(work: impl FnOnce() -> T) -> (T, isize) {
+    let kept = || BYTES.get().map(|bytes| isize::try_from(bytes).expect("there is less memory"));
+    let [allocated, freed] = kept();
+    let made = work();
+    let [allocated_then, freed_then] = kept();
+    (made, allocated_then - allocated - (freed_then - freed))
 }
 
 fn posting_and_polling(address: std::net::SocketAddr) {

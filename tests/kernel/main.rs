@@ -23,6 +23,7 @@ mod endpoint_datagrams;
 mod endpoint_end;
 mod endpoint_keep_alive;
 mod endpoint_loop;
+mod endpoint_memory;
 mod endpoint_messages;
 mod endpoint_multicast;
 mod endpoint_peer;

@@ -41,7 +41,7 @@ impl Parts {
         let init = QueuePairInit { caps: settings.caps(), ..QueuePairInit::new(&cq) };
         let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?);
         let count = |number| usize::try_from(number).expect("32 bits fit");
-        let (sends, receives) = (count(settings.send_buffers), count(settings.receive_buffers));
+        let sends = count(settings.send_buffers);
         let mut free = Buffer::alloc(&pd, count(settings.buffers()), settings.buffer_size)?;
         let keep_alive = match settings.keep_alive {
             Some(every) => Some(KeepAlive::new(every, free.pop().expect("there is one more"))?),
@@ -50,6 +50,7 @@ impl Parts {
         for buffer in free.drain(sends..) {
             queues.receive(buffer)?;
         }
+        free.shrink_to_fit();
         // Before anything can come: the descriptor of a connection tells of the first message too.
         cq.request_notify(false)?;
         let traffic = Traffic {
@@ -58,7 +59,7 @@ impl Parts {
             sends: (0..sends).map(|_| Sent::Unwanted).collect(),
             sending: 0,
             lost: None,
-            inbox: VecDeque::with_capacity(receives),
+            inbox: VecDeque::new(),
             keep_alive,
             counters: Counters::default(),
             trace: Trace::default(),

@@ -131,7 +131,13 @@ impl State {
             self.read_completion(completions)?;
         }
         let Some(parts) = self.parts.as_ref().filter(|_| !self.armed) else { return Ok(false) };
-        parts.cq.request_notify(false)?;
+        match parts.cq.request_notify(false) {
+            // The event that tells of it has not been read.
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
+                self.traffic.ended(End::Gone);
+            }
+            armed => armed?,
+        }
         self.armed = true;
         Ok(true)
     }

@@ -1,30 +1,48 @@
 //! What belongs to requests that are posted, found by their identifiers.
 
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of an identifier that count; those above say which run of numbers it is from.
-const RUN_BITS: u32 = 24;
+/// Bits of an identifier that count, and say the place; those above say which run of numbers it is from.
+const RUN_BITS: u32 = 32;
 
 /// The next run of numbers: each is given to one [`Outstanding`], which asks for another when it is used up.
 /// There are more than a process of today lives to use.
 static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
 /// What belongs to requests that are posted, by their identifiers: numbers that no other request of this process
-/// gets from here, of this table or of another one.
+/// gets from here, of this table or of another one. Of one table they ascend.
+///
+/// There is memory for as many as there ever were at once.
 #[derive(Debug)]
 pub(super) struct Outstanding<T> {
-    /// The next identifier.
+    /// The next identifier, without its place.
     next: u64,
-    /// Each with its identifier, at the place that the lowest bits of that say. At most every second place is
-    /// taken, so that a free one is near.
-    places: Vec<Option<(u64, T)>>,
+    /// So many of the lowest bits of an identifier say the place; those above count.
+    place_bits: u32,
+    /// How many there may be.
+    most: usize,
+    places: Vec<Place<T>>,
+    /// The place that became free last.
+    free: Option<u32>,
     count: usize,
 }
 
+#[derive(Debug)]
+enum Place<T> {
+    /// With the identifier.
+    Taken(u64, T),
+    /// With the one that became free before.
+    Free(Option<u32>),
+}
+
 impl<T> Outstanding<T> {
-    /// Room for as many requests as `most`, and for 2^23 at most.
+    /// Room for as many requests as `most`, but for no more than 2^23.
     pub(super) fn new(most: u32) -> Self {
-        Self { next: run(), places: (0..places(most)).map(|_| None).collect(), count: 0 }
+        let most = most.min(1 << 23);
+        let place_bits = most.max(1).next_power_of_two().trailing_zeros();
+        let most = usize::try_from(most).expect("24 bits fit");
+        Self { next: run(), place_bits, most, places: Vec::new(), free: None, count: 0 }
     }
 
     /// How many there are.
@@ -35,18 +53,22 @@ impl<T> Outstanding<T> {
     /// Puts in what belongs to the next request; its identifier. `what` comes back where there is no room.
     #[inline]
     pub(super) fn put(&mut self, what: T) -> Result<u64, T> {
-        if self.count >= self.places.len() / 2 {
-            return Err(what);
-        }
-        let id = loop {
-            let id = self.next;
-            self.next = if (id + 1) % (1 << RUN_BITS) == 0 { run() } else { id + 1 };
-            if self.places[self.place(id)].is_none() {
-                break id;
+        let place = match self.free {
+            Some(place) => place,
+            None if self.places.len() < self.most => {
+                self.places.push(Place::Free(None));
+                u32::try_from(self.places.len() - 1).expect("24 bits fit")
             }
+            None => return Err(what),
         };
-        let place = self.place(id);
-        self.places[place] = Some((id, what));
+        let id = self.next | u64::from(place);
+        let next = self.next + (1 << self.place_bits);
+        self.next = if next % (1 << RUN_BITS) == 0 { run() } else { next };
+        let index = self.place(id);
+        self.free = match mem::replace(&mut self.places[index], Place::Taken(id, what)) {
+            Place::Free(before) => before,
+            Place::Taken(..) => None,
+        };
         self.count += 1;
         Ok(id)
     }
@@ -54,28 +76,31 @@ impl<T> Outstanding<T> {
     /// Takes out what belongs to the request `id`, if that is one of those.
     #[inline]
     pub(super) fn take(&mut self, id: u64) -> Option<T> {
-        let place = self.place(id);
-        let (_, what) = self.places[place].take_if(|(taken, _)| *taken == id)?;
+        let index = self.place(id);
+        let place = self.places.get_mut(index)?;
+        if !matches!(place, Place::Taken(taken, _) if *taken == id) {
+            return None;
+        }
+        let Place::Taken(_, what) = mem::replace(place, Place::Free(self.free)) else {
+            return None;
+        };
+        self.free = u32::try_from(index).ok();
         self.count -= 1;
         Some(what)
     }
 
     /// Takes out all.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
-        self.count = 0;
-        self.places.iter_mut().filter_map(Option::take).map(|(_, what)| what)
+        (self.count, self.free) = (0, None);
+        self.places.drain(..).filter_map(|place| match place {
+            Place::Taken(_, what) => Some(what),
+            Place::Free(_) => None,
+        })
     }
 
     fn place(&self, id: u64) -> usize {
-        let place = id % (1 << RUN_BITS);
-        usize::try_from(place).expect("24 bits fit") & (self.places.len() - 1)
+        usize::try_from(id % (1 << self.place_bits)).expect("24 bits fit")
     }
-}
-
-/// How many places `most` requests need.
-fn places(most: u32) -> usize {
-    let places = most.clamp(1, 1 << (RUN_BITS - 1)).next_power_of_two() * 2;
-    usize::try_from(places).expect("25 bits fit")
 }
 
 /// The first number of a run that nobody else has.
@@ -121,15 +146,15 @@ mod tests {
                 ids.push(id);
             }
             assert_eq!(table.put(()), Err(()));
-            assert!(ids.len() >= most as usize && ids.len() == table.len());
+            assert!(ids.len() == most as usize && ids.len() == table.len());
             // The places that are free are those in between.
             for id in ids.iter().step_by(2) {
                 table.take(*id).expect("it is there");
                 table.put(()).expect("there is room");
             }
             assert_eq!(table.len(), ids.len());
+            assert!(table.places.len() <= ids.len(), "places are used again");
         }
-        assert_eq!([3, 4, u32::MAX].map(places), [8, 8, 1 << RUN_BITS]);
     }
 
     #[test]
@@ -138,7 +163,7 @@ mod tests {
         let mut all = HashSet::new();
         for table in &mut tables {
             // To the end of a run and beyond.
-            table.next |= (1 << RUN_BITS) - 3;
+            table.next |= (1 << RUN_BITS) - (3 << table.place_bits);
         }
         for _ in 0..8 {
             for table in &mut tables {

@@ -1,0 +1,134 @@
+//! The safe tier: what a connection has of the machine.
+
+use std::net::SocketAddr;
+use std::{fs, thread};
+
+use rdmacm::endpoint::{Buffer, Connection, Connector, Listener, Memory, Rights, Settings};
+
+use crate::allocation::{allocations, kept};
+use crate::bed::{LONG, rxe, siw};
+use crate::endpoint_connect::pair;
+use crate::endpoint_loop::{eventually, now};
+use crate::endpoint_messages::filled;
+
+const CONNECTIONS: usize = 8;
+
+/// Bytes of the heap that one more connection has at most, beyond what the peer's program sent along: of its own,
+/// and for each of its buffers. The buffers themselves, and the queues that the driver maps, are not of the heap.
+const HEAP: isize = 4096;
+const HEAP_OF_BUFFER: isize = 64;
+
+/// Descriptors of one connection.
+const DESCRIPTORS: usize = 3;
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
+}
+
+/// Connections, and how many bytes of the heap each of them has.
+type Made = (Vec<Connection>, isize);
+
+/// Connects and accepts a number of times, with so many buffers each way.
+fn connected(address: SocketAddr, count: usize, buffers: u32) -> [Made; 2] {
+    let settings =
+        &Settings { send_buffers: buffers, receive_buffers: buffers, ..Settings::default() };
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+    let connect = || (0..count).map(|_| connector.connect(server).expect("connect")).collect();
+    let accept = || {
+        let accept = |_| {
+            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            incoming.accept(settings, &[], LONG).expect("accept")
+        };
+        (0..count).map(accept).collect()
+    };
+    let each = |(connections, bytes): (Vec<Connection>, isize)| {
+        let sent: usize = connections.iter().map(|each| each.private_data().len()).sum();
+        let number = |count| isize::try_from(count).expect("it is small");
+        let bytes = (bytes - number(sent)) / number(connections.len());
+        (connections, bytes)
+    };
+    thread::scope(|scope| {
+        let clients = scope.spawn(|| kept(connect));
+        let servers = kept(accept);
+        [clients.join().expect("the clients live"), servers].map(each)
+    })
+}
+
+fn an_idle_connection_has_little(address: SocketAddr) {
+    // What is made with the first.
+    let first = connected(address, 1, 1);
+    let before = descriptors();
+    let few = connected(address, CONNECTIONS, 1);
+    let more = descriptors() - before;
+    // A bell that is full brings another one.
+    let all = 2 * CONNECTIONS * DESCRIPTORS;
+    assert!((all..=all + 1).contains(&more), "{more} descriptors of {} ends", 2 * CONNECTIONS);
+    let many = connected(address, CONNECTIONS, 33);
+    for ((_, few), (_, many)) in few.iter().zip(&many) {
+        let buffer = (many - few) / 64;
+        let own = few - 2 * buffer;
+        let text = format!("{own} bytes of the heap for a connection, {buffer} for a buffer");
+        assert!(own <= HEAP && buffer <= HEAP_OF_BUFFER, "{text}");
+    }
+    drop((first, few, many));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_an_idle_connection_has_little() {
+    an_idle_connection_has_little(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_an_idle_connection_has_little() {
+    an_idle_connection_has_little(siw(0));
+}
+
+/// Besides what `endpoint_messages` does: trying, in vain too, and what goes without the peer's help.
+fn nothing_is_allocated_on_the_way(address: SocketAddr) {
+    let [client, server] = pair(address, &Settings::default());
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, Rights::all()).expect("export");
+    let remote = export.remote();
+    let has_atomics = address.ip() != siw(0).ip();
+    let round = || {
+        client.post(filled(&client, b"there")).expect("post");
+        client.flush_timeout(LONG).expect("flush");
+        let received = eventually(&server, || server.try_recv()).expect("a message");
+        assert_eq!(*received, *b"there");
+        assert!(now(server.try_recv()).is_none(), "there is one alone");
+        let buffer = eventually(&client, || client.try_buffer());
+        let buffer = client.write_timeout(sized(buffer), &remote, 0, LONG).expect("write");
+        client.post_write(sized(buffer), &remote, 8).expect("write");
+        eventually(&client, || client.try_flush());
+        let buffer = client.buffer_timeout(LONG).expect("a buffer");
+        drop(client.read_timeout(sized(buffer), &remote, 0, LONG).expect("read"));
+        if has_atomics {
+            client.fetch_add_timeout(&remote, 0, 1, LONG).expect("add");
+        }
+    };
+    // What is made for the first message only.
+    round();
+    assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
+}
+
+/// Makes it 8 bytes.
+fn sized(mut buffer: Buffer) -> Buffer {
+    buffer.set_len(8).expect("it fits");
+    buffer
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_nothing_is_allocated_on_the_way() {
+    nothing_is_allocated_on_the_way(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_nothing_is_allocated_on_the_way() {
+    nothing_is_allocated_on_the_way(siw(0));
+}

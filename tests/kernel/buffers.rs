@@ -1,6 +1,7 @@
 //! Buffers that are posted by handing them over.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rdmacm::Error;
@@ -13,7 +14,7 @@ use rdmacm::verbs::{
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
-use crate::bed::{assert_invalid, channel, device, listen, request, resolve, rxe, siw};
+use crate::bed::{Ending, assert_invalid, channel, device, listen, request, resolve, rxe, siw};
 use crate::endpoint_connect::objects_at;
 
 /// Two buffers of 100 bytes each way, and completions in two queues.
@@ -262,4 +263,41 @@ fn rxe_the_queue_pair_keeps_what_is_posted() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_the_queue_pair_keeps_what_is_posted() {
     the_queue_pair_keeps_what_is_posted(siw(0));
+}
+
+/// Their memory goes after the queue pair, whose device may write to it until then: nobody ever sees the one without the
+/// other.
+fn memory_goes_after_its_queue_pair(address: SocketAddr) {
+    let channels = [channel(), channel()];
+    let (_listener, server) = listen(&channels[1], address);
+    let without = objects_at(address);
+    let has = |kind| objects_at(address).count(kind) > without.count(kind);
+    for _ in 0..20 {
+        let Side { id, mut queues, mut buffers } = Side::new(resolve(&channels[0], server));
+        queues.receive(buffers.remove(0)).expect("post");
+        drop((buffers, queues));
+        let is_gone = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_gone.load(Ordering::SeqCst) {
+                    // In this order: what was there before may be gone by now.
+                    assert!(has("mr") || !has("qp"), "the device has the queue pair");
+                }
+            });
+            let _ending = Ending(&is_gone);
+            drop(id);
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_memory_goes_after_its_queue_pair() {
+    memory_goes_after_its_queue_pair(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_memory_goes_after_its_queue_pair() {
+    memory_goes_after_its_queue_pair(siw(0));
 }

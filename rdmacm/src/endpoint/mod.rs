@@ -3,7 +3,8 @@
 //! A [`Listener`] hands out [`Incoming`] requests, to look at before they are accepted or rejected;
 //! a [`Connector`] connects. Both end in a [`Connection`], which carries messages; in an event loop
 //! by way of a [`Connecting`]. All of it is written on the items of [`cm`](crate::cm) and
-//! [`verbs`](crate::verbs), without `unsafe`, here and in the programs that use it:
+//! [`verbs`](crate::verbs), without `unsafe`, here and in the programs that use it. The same for tasks
+//! of tokio is in the module of that name, with the feature `tokio`. In its shortest form:
 //!
 //! ```no_run
 #![doc = include_str!("../../examples/echo.rs")]

@@ -77,6 +77,7 @@ pub mod cm;
 pub mod device;
 pub mod endpoint;
 mod error;
+pub mod guide;
 mod lock;
 mod non_exhaustive;
 mod provider;

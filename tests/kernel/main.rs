@@ -37,6 +37,7 @@ mod external;
 mod fault;
 mod garbage;
 mod generic;
+mod guide;
 mod handle;
 mod io;
 mod iova;

@@ -52,6 +52,7 @@ mod endpoint_datagrams;
 mod endpoint_rping;
 mod examples;
 mod file_copy;
+mod functions;
 mod key_value;
 mod link;
 mod perf;

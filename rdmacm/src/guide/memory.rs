@@ -1,0 +1,37 @@
+//! Memory: buffers, messages, who owns them.
+//!
+//! A device writes into registered memory whenever it likes, so the question of every RDMA program is
+//! who may touch a buffer now. Here the answer is a value:
+//!
+//! - A [`Buffer`](crate::endpoint::Buffer) is the program's: bytes to fill. Posting it gives it to the device;
+//!   it comes back to its connection when the message is sent, and the next call of
+//!   [`buffer`](crate::endpoint::Connection::buffer) has it.
+//! - A [`Message`](crate::endpoint::Message) is a buffer that the device has filled: bytes to read. Dropping it
+//!   gives it back, and it receives again.
+//!
+//! ```no_run
+#![doc = include_str!("snippets/memory.rs")]
+//! ```
+//!
+//! Nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
+//! connection registers all of its buffers when it is made. So memory for a thousand connections of the
+//! default [`Settings`](crate::endpoint::Settings), 32 buffers of 4 KiB, is 128 MiB, all of it pinned:
+//! choose what the program needs.
+//!
+//! # Flow
+//!
+//! Who keeps all messages receives no more; who keeps all buffers sends no more. On RoCE and InfiniBand a
+//! sender whose peer has no receive posted waits and tries again, by default without end. On iWARP the
+//! connection ends: the programs have to agree on how many messages may be under way, and as many buffers
+//! as that have to be there.
+//!
+//! # The level below
+//!
+//! [`verbs::MemoryRegion`](crate::verbs::MemoryRegion) is registered memory of any kind:
+//!
+//! - [`alloc`](crate::verbs::MemoryRegion::alloc): memory of its own, accessed by copying.
+//! - [`share`](crate::verbs::MemoryRegion::share): the same [`Memory`](crate::verbs::Memory) for several.
+//! - [`register`](crate::verbs::MemoryRegion::register): memory that the program vouches for, `unsafe`.
+//!
+//! and [`verbs::BufferQueues`](crate::verbs::BufferQueues) are queues of a queue pair that take buffers by
+//! value, as connections do: safe, without being a connection.

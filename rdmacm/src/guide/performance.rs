@@ -1,0 +1,32 @@
+//! Performance.
+//!
+//! What costs, from the dearest to the cheapest:
+//!
+//! - **Connecting**: dozens of commands, messages there and back, and the registration of all buffers.
+//!   Keep connections.
+//! - **Registering memory**: pins every page. Register once; [export](crate::endpoint::Connection::export) what stays.
+//! - **Sleeping**: a wake-up costs more than a short message takes. Calls that wait look first, and sleep only
+//!   where there is nothing; a thread with a processor to spare can call those with `try_` in a loop.
+//! - **The doorbell**: telling the device of new requests is a system call on software devices. Several requests
+//!   need one: [`verbs::SendQueue`](crate::verbs::SendQueue) takes as many as fit, then [rings](crate::verbs::SendQueue::ring)
+//!   once.
+//! - **Posting and polling**: some dozens to some hundreds of instructions, no allocation, and no lock on queues that
+//!   a thread [keeps](crate::verbs::QueuePair::send_queue) for itself.
+//!
+//! What helps:
+//!
+//! - [`post`](crate::endpoint::Connection::post) rather than [`send`](crate::endpoint::Connection::send), and
+//!   [`post_write`](crate::endpoint::Connection::post_write) rather than [`write`](crate::endpoint::Connection::write): they do not
+//!   wait for the completion. [`flush`](crate::endpoint::Connection::flush) once at the end.
+//! - Several messages under way: as many [`send_buffers`](crate::endpoint::Settings::send_buffers) here and
+//!   [`receive_buffers`](crate::endpoint::Settings::receive_buffers) there as cover the way there and back. A receiver
+//!   without a buffer stops the sender for 0.64 ms or longer.
+//! - Large messages, or one-sided writes of large pieces: the cost is by message.
+//! - Buffers filled and read in place: [memory](super::memory).
+//! - Release builds with `lto = true` and `codegen-units = 1`: posting and polling are shorter then.
+//!
+//! # Measuring
+//!
+//! `rdmatools lat` and `rdmatools bw` measure latency and bandwidth between two machines, with their percentiles, as text,
+//! JSON or a plot; `cargo xtask bench connect`, `data` and `endpoint` compare this library with the C one and with itself, in a
+//! virtual machine. README has the figures.

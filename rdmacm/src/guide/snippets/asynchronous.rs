@@ -1,0 +1,45 @@
+use rdmacm::endpoint::tokio::{Connection, Listener};
+use rdmacm::endpoint::{Connector, Settings};
+use std::{net::SocketAddr, time::Duration};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Accepts `count` clients, and serves each in a task of its own.
+async fn serve(listener: Listener, count: usize) -> rdmacm::Result<()> {
+    for _ in 0..count {
+        let incoming = listener.incoming().await?;
+        tokio::spawn(async move {
+            let accepted = Connection::accept(incoming, &Settings::default(), &[], LONG).await;
+            let served = match accepted {
+                Ok(connection) => echo(connection).await,
+                Err(error) => Err(error),
+            };
+            served.unwrap_or_else(|error| eprintln!("{error}"));
+        });
+    }
+    Ok(())
+}
+
+async fn echo(connection: Connection) -> rdmacm::Result<()> {
+    while let Some(message) = connection.recv().await? {
+        let mut answer = connection.buffer().await?;
+        answer.copy_from(&message)?;
+        connection.post(answer)?;
+    }
+    connection.close(LONG).await
+}
+
+/// What the server says to `text`, if it says it in time.
+async fn ask(server: SocketAddr, text: &[u8]) -> rdmacm::Result<Option<Vec<u8>>> {
+    let connection = Connection::connect(&Connector::new().timeout(LONG), server).await?;
+    let mut buffer = connection.buffer().await?;
+    buffer.copy_from(text)?;
+    connection.post(buffer)?;
+    // Dropped by the timeout, the call has taken no message.
+    let answer = match tokio::time::timeout(LONG, connection.recv()).await {
+        Ok(message) => message?.map(|message| message.to_vec()),
+        Err(_too_late) => None,
+    };
+    connection.close(LONG).await?;
+    Ok(answer)
+}

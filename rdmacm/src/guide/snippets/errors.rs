@@ -1,0 +1,28 @@
+use rdmacm::endpoint::{Connection, Connector};
+use rdmacm::{Error, ErrorKind};
+use std::{io, net::SocketAddr, thread, time::Duration};
+
+/// Connects to a server that may still be about to start.
+fn connect(server: SocketAddr, tries: u32) -> Result<Connection, Error> {
+    let connector = Connector::new().timeout(Duration::from_secs(10));
+    for _ in 1..tries {
+        match connector.connect(server) {
+            // Nobody listens there, whatever the transport says for it.
+            Err(error) if is_refused(&error) => thread::sleep(Duration::from_millis(100)),
+            done => return done,
+        }
+    }
+    connector.connect(server)
+}
+
+fn is_refused(error: &Error) -> bool {
+    io::Error::from(error.clone()).kind() == io::ErrorKind::ConnectionRefused
+}
+
+/// What a server that does not want this client has to say about it.
+fn refusal(error: &Error) -> Option<&[u8]> {
+    match error.kind() {
+        ErrorKind::Rejected(rejection) => Some(&rejection.private_data),
+        _ => None,
+    }
+}

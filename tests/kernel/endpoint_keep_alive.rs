@@ -182,3 +182,40 @@ fn it_takes_some_time() {
     client.post(filled(&client, b"hello")).expect("post");
     receives(&server, b"hello");
 }
+
+/// How many timers this process has.
+fn timers() -> usize {
+    let links =
+        fs::read_dir("/proc/self/fd").expect("the descriptors").map(|fd| fd.expect("one").path());
+    links
+        .filter(|link| fs::read_link(link).is_ok_and(|to| to.ends_with("anon_inode:[timerfd]")))
+        .count()
+}
+
+/// On iWARP the kernel of a server may overlook a first message until something else comes.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_who_connects_has_the_peer_look_until_that_says_something() {
+    for speaks in [true, false] {
+        let [client, server] = pair(siw(0), &Settings::default());
+        assert_eq!(timers(), 1, "the client's");
+        // Whatever the program waits for.
+        assert!(is_readable(&client, PollTimeout::NONE));
+        assert!(now(client.try_recv()).is_none());
+        if speaks {
+            client.post(filled(&client, b"first")).expect("post");
+            receives(&server, b"first");
+            server.post(filled(&server, b"answer")).expect("post");
+            receives(&client, b"answer");
+        } else {
+            // A few times only.
+            while timers() > 0 {
+                assert!(is_readable(&client, PollTimeout::NONE));
+                assert!(now(client.try_recv()).is_none());
+            }
+        }
+        assert_eq!(timers(), 0);
+        client.flush().expect("nothing failed");
+        client.close(LONG).expect("close");
+    }
+}

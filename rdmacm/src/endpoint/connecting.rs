@@ -11,6 +11,7 @@ use nix::sys::epoll::Epoll;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::deadline::{earlier, has_passed, within};
+use super::keep_alive::FIRST;
 #[cfg(doc)]
 use super::listener::Incoming;
 use super::parts::Parts;
@@ -19,6 +20,7 @@ use super::state::State;
 use super::trace::Trace;
 use super::traffic::Traffic;
 use crate::cm::{CmId, Event, EventChannel, EventType};
+use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::CompletionChannel;
 
@@ -248,9 +250,16 @@ impl Attempt {
                 (Phase::Route(id, connector), until)
             }
             Phase::Route(id, connector) => {
-                let (parts, traffic, completions) = Parts::new(id, &connector.settings)?;
+                let mut settings = connector.settings;
+                let transport = id.context()?.transport();
+                let looks = transport == Transport::Iwarp && settings.keep_alive.is_none();
+                settings.keep_alive = settings.keep_alive.or_else(|| looks.then_some(FIRST));
+                let (parts, mut traffic, completions) = Parts::new(id, &settings)?;
+                if let Some(keep_alive) = traffic.keep_alive.as_mut().filter(|_| looks) {
+                    keep_alive.end_soon();
+                }
                 let until = phase_within(connector.connect_timeout);
-                parts.id.connect(&connector.settings.param(&connector.private_data))?;
+                parts.id.connect(&settings.param(&connector.private_data))?;
                 trace.is("connecting");
                 let answer = Answer { parts, traffic, completions, asked: None };
                 (Phase::Answer(Box::new(answer)), until)

@@ -1,15 +1,21 @@
-//! Seeing every so often whether an idle peer is there still.
+//! Writing nothing every so often: to see whether an idle peer is there still, or to have its kernel look.
 
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+#[cfg(doc)]
+use crate::cm::CmId;
 use crate::error::{Error, Result};
 use crate::verbs::{Buffer, BufferQueues, SendOperation};
 
 /// Longer than anybody waits, and fit for the kernel.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// How often and how many times the peer's kernel is to look after a first message.
+pub(super) const FIRST: Duration = Duration::from_millis(100);
+const FIRST_TIMES: u32 = 8;
 
 /// An RDMA write without bytes, which the peer's device acknowledges and nobody there notices.
 const NOTHING: SendOperation<'static> = SendOperation::Write { remote_addr: 0, rkey: 0 };
@@ -23,6 +29,8 @@ pub(super) struct KeepAlive {
     buffer: Option<Buffer>,
     /// Of the buffer.
     index: usize,
+    /// How many more writes there are to be, where they end.
+    left: Option<u32>,
 }
 
 impl KeepAlive {
@@ -34,7 +42,21 @@ impl KeepAlive {
         let interval = Expiration::Interval(TimeSpec::from(every.min(LONGEST)));
         timer.set(interval, TimerSetTimeFlags::empty()).map_err(failed)?;
         let index = buffer.index();
-        Ok(Self { timer: Some(timer), buffer: Some(buffer), index })
+        Ok(Self { timer: Some(timer), buffer: Some(buffer), index, left: None })
+    }
+
+    /// Has it end soon, and before that with the first message that comes: it is there so that the peer's
+    /// kernel looks at what it has of a side that has just connected. siw lets a first message lie that
+    /// comes while its side accepts, until something else comes: see [`CmId::accept`].
+    pub(super) fn end_soon(&mut self) {
+        self.left = Some(FIRST_TIMES);
+    }
+
+    /// The peer has said something.
+    pub(super) fn heard(&mut self) {
+        if self.left.is_some() {
+            self.stop();
+        }
     }
 
     /// What is readable when it is time.
@@ -47,6 +69,12 @@ impl KeepAlive {
         let Some(timer) = &self.timer else { return };
         // Read, so that it becomes readable again. Another thread may have done so.
         let _ = timer.wait();
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.stop();
+            }
+        }
         if let Some(buffer) = self.buffer.take() {
             // Refused only where the connection is about to end.
             if let Err(refused) = queues.send(buffer, 0, NOTHING) {

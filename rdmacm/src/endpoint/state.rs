@@ -207,9 +207,9 @@ impl State {
         if self.parts.is_some() {
             self.traffic.trace.is("closed");
         }
-        let Traffic { free, idle, inbox, senders, .. } = &mut self.traffic;
+        let Traffic { free, idle, inbox, senders, keep_alive, .. } = &mut self.traffic;
         let queues = (self.parts.take(), self.rendezvous.take());
-        let buffers = (mem::take(free), mem::take(idle), mem::take(inbox));
+        let buffers = (mem::take(free), mem::take(idle), mem::take(inbox), keep_alive.take());
         (queues, buffers, senders.take())
     }
 }

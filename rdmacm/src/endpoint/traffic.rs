@@ -145,6 +145,9 @@ impl Traffic {
     fn received(&mut self, buffer: Buffer, completion: &Completion) {
         match completion.status() {
             WcStatus::IB_WC_SUCCESS => {
+                if let Some(keep_alive) = &mut self.keep_alive {
+                    keep_alive.heard();
+                }
                 let length = usize::try_from(completion.byte_len()).expect("32 bits fit");
                 let length = length.min(buffer.len());
                 let imm_data = completion.imm_data();

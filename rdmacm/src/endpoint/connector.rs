@@ -137,8 +137,9 @@ impl Connector {
     /// is left, in the kernel neither.
     ///
     /// On iWARP this side is to send the first message. siw may leave it lying with a peer that is
-    /// still accepting, until this side sends another one or closes: see [`CmId::accept`]. With
-    /// [`Settings::keep_alive`] this side always does so after a while.
+    /// still accepting, until something else comes: see [`CmId::accept`]. So on iWARP this side
+    /// writes nothing, every 100 ms for the first second or until the peer says something, in calls
+    /// that wait or are tried again, as when it is [kept alive](Settings::keep_alive).
     ///
     /// # Errors
     ///

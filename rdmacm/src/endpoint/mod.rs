@@ -17,7 +17,7 @@
 //! buffers. So a peer reaches no memory but that of its own connection, whatever key it guesses;
 //! and ending one connection touches no other. Three descriptors go with each connection: two
 //! channels, and the one that wakes; a fourth with one that is [kept
-//! alive](Settings::keep_alive).
+//! alive](Settings::keep_alive), and at first with one that has connected over iWARP.
 //!
 //! # Buffers
 //!

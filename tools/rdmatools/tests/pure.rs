@@ -41,7 +41,8 @@ fn packages() -> impl Iterator<Item = &'static str> {
 #[test]
 fn no_package_binds_or_builds_a_c_library() {
     assert!(packages().any(|name| name == "rdmacm") && packages().any(|name| name == "libc"));
-    for name in packages() {
+    // What the lock file has for the sake of Windows is not built.
+    for name in packages().filter(|name| *name != "windows-sys") {
         assert!(!name.ends_with("-sys"), "{name} binds a C library");
         assert!(!["bindgen", "cc", "cmake", "pkg-config"].contains(&name), "{name} builds one");
     }

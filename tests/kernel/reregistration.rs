@@ -134,7 +134,10 @@ fn a_region_of_kt0_takes_other_memory() {
     assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
     assert_eq!(region.addr(), start.as_ptr().expose_provenance() as u64);
     assert_eq!(region.sge(..).expect("all of it").length, 9000);
-    assert_invalid(&region.read(0, &mut [0]).expect_err("the program's"), &["the memory is not its own"]);
+    assert_invalid(
+        &region.read(0, &mut [0]).expect_err("the program's"),
+        &["the memory is not its own"],
+    );
     pd.destroy().expect("nothing is in it any more");
     assert_eq!(kt.count("mr"), 1);
     // Memory that there is none of, or cannot be: the region stays what it is.

@@ -143,7 +143,9 @@ impl Message {
         Self { memory: Some(buffer), start, length, imm_data, shared: Arc::clone(shared) }
     }
 
-    /// The number that the peer sent with it, if it did.
+    /// The number that the peer sent with it, if it did. A peer that writes to memory of this side
+    /// and sends a number along, as no connection of this module does, sends a message without
+    /// bytes.
     pub fn imm_data(&self) -> Option<u32> {
         self.imm_data
     }

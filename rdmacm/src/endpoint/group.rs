@@ -41,7 +41,10 @@ impl Group {
             Ok(())
         })?;
         let answer = shared.until(Operation::Join, patience, |state| {
-            match state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.groups.answer(address))
+            match state
+                .rendezvous
+                .as_mut()
+                .and_then(|rendezvous| rendezvous.groups.answer(address, waits))
             {
                 Some(answer) => Some(Ok(answer)),
                 None => state.traffic.failure().map(Err),

@@ -62,7 +62,7 @@
 //! for every one that the kernel reports, and a `state` for what becomes of it: `listening`;
 //! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer),
 //! `failed` (with the `error`), `device gone`, `closed`. Nothing is said of messages. A subscriber
-//! must not call the connection that it hears of, whose state may be locked.
+//! must not call the connection, socket or listener that it hears of, whose state may be locked.
 //!
 //! # Calls that take their time
 //!

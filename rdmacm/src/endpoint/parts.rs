@@ -70,6 +70,7 @@ impl Parts {
             },
             senders: None,
             is_broken: false,
+            is_flushed: false,
             idle: Vec::new(),
         };
         let busy_poll = settings.busy_poll;

@@ -185,9 +185,9 @@ impl Groups {
         }
     }
 
-    /// What has come of joining `address`.
-    pub(super) fn answer(&mut self, address: Address) -> Option<Result<Peer>> {
-        let joined = self.find(address)?;
+    /// What has come of joining `address`, for who waits for it, or for who does not.
+    pub(super) fn answer(&mut self, address: Address, waits: bool) -> Option<Result<Peer>> {
+        let joined = self.find(address).filter(|joined| joined.is_claimed == waits)?;
         match std::mem::replace(&mut joined.state, Joining::Told) {
             Joining::Answered(outcome) => {
                 joined.is_claimed = true;
@@ -281,9 +281,9 @@ mod tests {
         // Where that fails, who joins is told, and nobody else.
         lose(&mut groups, ErrorKind::TimedOut);
         assert!(groups.loss().is_none());
-        let told = groups.answer(address(1)).expect("an answer").expect_err("a failure");
+        let told = groups.answer(address(1), true).expect("an answer").expect_err("a failure");
         assert_eq!(*told.kind(), ErrorKind::TimedOut);
-        assert!(groups.answer(address(1)).is_none(), "once");
+        assert!(groups.answer(address(1), true).is_none(), "once");
         groups.check(address(1)).expect("it is not lost");
         for lost in [ErrorKind::Os(libc::ENETRESET), ErrorKind::Os(libc::EIO)] {
             assert!(!groups.has_loss());
@@ -325,7 +325,8 @@ mod tests {
             assert!(!groups.has_answer());
             lose(&mut groups, ErrorKind::TimedOut);
             assert_eq!(groups.has_answer(), !is_claimed);
-            assert!(groups.answer(address(1)).is_some());
+            assert!(groups.answer(address(1), !is_claimed).is_none(), "it is another's");
+            assert!(groups.answer(address(1), is_claimed).is_some());
             assert!(!groups.has_answer());
         }
     }

@@ -81,7 +81,11 @@ impl Shared {
         let memory = buffer.into_memory();
         let index = memory.index();
         if guarded.state.traffic.is_broken {
-            guarded.state.poll()?;
+            if let Err(error) = guarded.state.poll() {
+                drop(guarded);
+                self.give_back(memory);
+                return Err(error);
+            }
             self.tell_all(&mut guarded);
         }
         if guarded.state.traffic.is_broken {
@@ -101,9 +105,10 @@ impl Shared {
             traffic.counters.posted(what, length);
             return Ok(index);
         };
+        // Nobody waits for it, also where it is on its way.
+        traffic.sends[index] = Sent::Unwanted;
         if let Some(memory) = refused.buffer {
             traffic.sending -= 1;
-            traffic.sends[index] = Sent::Unwanted;
             drop(guarded);
             self.give_back(memory);
         }

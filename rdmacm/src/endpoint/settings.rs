@@ -39,7 +39,7 @@ pub struct Settings {
     pub rnr_retry_count: u8,
     /// How often this side looks whether an idle peer is there still, with an RDMA write without
     /// bytes, which the peer's program does not notice; `None` for not at all, as it is without
-    /// this: that an idle peer has died is not heard of.
+    /// this: that an idle peer has died is not heard of. (But see [`Connector::connect`] of iWARP.)
     ///
     /// Nobody does it in the background: it is done while a thread waits in a call of the
     /// connection, and by the calls that do not wait, when an event loop tries again because the
@@ -53,7 +53,8 @@ pub struct Settings {
     pub keep_alive: Option<Duration>,
     /// How long a call that waits polls before it sleeps: saves the sleep, and what it takes to
     /// wake, where something comes within that time, for a processor that has nothing else to do
-    /// meanwhile. Of the end of the connection it hears when it sleeps. Calls with `try_` in their
+    /// meanwhile. Of the end of the connection it hears when it sleeps, and it keeps alive when it
+    /// sleeps: this is for microseconds. Calls with `try_` in their
     /// names do not wait, and do not poll longer.
     #[doc(alias = "SO_BUSY_POLL")]
     pub busy_poll: Duration,

@@ -165,7 +165,8 @@ impl Missed {
             Operation::Receive => self.message = in_vain,
             Operation::Flush => self.flush = in_vain,
             Operation::Close => self.close = in_vain,
-            Operation::Resolve | Operation::Join => self.answer = in_vain,
+            // Of which there may be several: while one is there that nobody waits for, it is told of.
+            Operation::Resolve | Operation::Join => self.answer |= in_vain,
             Operation::Send | Operation::Write | Operation::Read | Operation::Change => {}
         }
     }

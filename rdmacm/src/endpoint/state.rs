@@ -94,22 +94,26 @@ impl State {
     pub(super) fn poll(&mut self) -> Result<bool> {
         let Some(parts) = &mut self.parts else { return Ok(false) };
         let traffic = &mut self.traffic;
-        let was_broken = traffic.is_broken;
         let polled =
             parts.queues.poll(|buffer, completion| traffic.complete(buffer, completion))?;
         if traffic.is_broken && traffic.end.is_none() {
-            if !was_broken {
+            let qp = parts.queues.qp();
+            if !traffic.is_flushed {
                 // What is posted comes back then, also what was posted when it had failed already.
-                parts.queues.qp().modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
+                qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
+                traffic.is_flushed = true;
             }
             if parts.queues.outstanding() == 0 {
                 parts.set_up_again()?;
-                traffic.is_broken = false;
+                (traffic.is_broken, traffic.is_flushed) = (false, false);
             }
         }
         if !traffic.is_broken {
-            for buffer in traffic.idle.drain(..) {
-                parts.queues.receive(buffer)?;
+            while let Some(buffer) = traffic.idle.pop() {
+                if let Err(refused) = parts.queues.receive(buffer) {
+                    traffic.idle.extend(refused.buffer);
+                    return Err(refused.error);
+                }
             }
         }
         self.fired |= self.armed && polled > 0;
@@ -177,7 +181,7 @@ impl State {
             _ => return Ok(()),
         };
         // What came before is there before the end is, and no flush is taken for a failure.
-        self.poll()?;
+        let polled = self.poll();
         self.traffic.ended(end);
         self.disconnected |= end == End::There;
         // The peer hears only now that this side knows.
@@ -185,7 +189,7 @@ impl State {
             // Where it cannot be said the connection is over all the same.
             let _ = parts.id.disconnect();
         }
-        Ok(())
+        polled.map(drop)
     }
 
     /// Tells the peer that the connection ends, unless it has ended.

@@ -8,7 +8,7 @@ use super::keep_alive::KeepAlive;
 use super::peer::{Peer, Senders};
 use super::trace::Trace;
 use crate::error::ErrorKind;
-use crate::verbs::{Buffer, BufferQueues, Completion, GRH_LENGTH, WcStatus};
+use crate::verbs::{Buffer, BufferQueues, Completion, GRH_LENGTH, WcOpcode, WcStatus};
 
 /// What is on its way, what has come, and where the buffers are.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(super) struct Traffic {
     pub(super) senders: Option<Box<Senders>>,
     /// The queue pair of a socket has failed, and is to be set up again.
     pub(super) is_broken: bool,
+    /// It was brought to ERR for that.
+    pub(super) is_flushed: bool,
     /// Buffers for receiving that wait for that.
     pub(super) idle: Vec<Buffer>,
 }
@@ -148,7 +150,11 @@ impl Traffic {
                 if let Some(keep_alive) = &mut self.keep_alive {
                     keep_alive.heard();
                 }
-                let length = usize::try_from(completion.byte_len()).expect("32 bits fit");
+                let length = match completion.opcode() {
+                    // Of what was written elsewhere: nothing is in the buffer.
+                    WcOpcode::IB_WC_RECV_RDMA_WITH_IMM => 0,
+                    _ => usize::try_from(completion.byte_len()).expect("32 bits fit"),
+                };
                 let length = length.min(buffer.len());
                 let imm_data = completion.imm_data();
                 let Some(senders) = &mut self.senders else {
@@ -261,6 +267,7 @@ mod tests {
             too_long: WcStatus::IB_WC_LOC_LEN_ERR,
             senders: None,
             is_broken: false,
+            is_flushed: false,
             idle: Vec::new(),
         }
     }

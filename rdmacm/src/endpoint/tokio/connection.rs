@@ -175,6 +175,10 @@ impl Connection {
     /// # Errors
     ///
     /// Those of [`endpoint::Connection::close`].
+    ///
+    /// # Panics
+    ///
+    /// Where it is awaited outside of a runtime, or in one without time, as all that waits for time.
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub async fn close(&self, timeout: Duration) -> Result<()> {

@@ -119,7 +119,7 @@ fn rxe_datagrams_go_both_ways() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sockets_that_cannot_be() {
+fn sockets_that_cannot_be_as_on_siw() {
     fn bind(address: SocketAddr, settings: &DatagramSettings) -> rdmacm::Result<DatagramSocket> {
         DatagramSocket::bind(address, settings)
     }

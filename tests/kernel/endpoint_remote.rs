@@ -83,7 +83,7 @@ fn siw_memory_is_written_and_read() {
 /// has dropped it, and gone with the last of them.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn two_peers_reach_one_memory() {
+fn two_peers_by_rxe_and_siw_reach_one_memory() {
     let before = [rxe(0), siw(0)].map(objects_at);
     let pairs = [rxe(0), siw(0)].map(begun);
     let memory = Memory::new(64).expect("memory");

@@ -37,15 +37,19 @@ impl Parts {
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
         let completions = CompletionChannel::new(&context)?;
-        let cq = CompletionQueue::new(&context, settings.buffers(), Some(&completions))?;
+        let cq = CompletionQueue::new(&context, settings.requests(), Some(&completions))?;
         let init = QueuePairInit { caps: settings.caps(), ..QueuePairInit::new(&cq) };
         let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?);
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let sends = count(settings.send_buffers);
-        let mut free = Buffer::alloc(&pd, count(settings.buffers()), settings.buffer_size)?;
-        let keep_alive = match settings.keep_alive {
-            Some(every) => Some(KeepAlive::new(every, free.pop().expect("there is one more"))?),
-            None => None,
+        let (all, size) =
+            (sends.saturating_add(count(settings.receive_buffers)), settings.buffer_size);
+        let (mut free, keep_alive) = match settings.keep_alive {
+            None => (Buffer::alloc(&pd, all, size)?, None),
+            Some(every) => {
+                let (free, one) = Buffer::alloc_and_one(&pd, all, size)?;
+                (free, Some(KeepAlive::new(every, one)?))
+            }
         };
         for buffer in free.drain(sends..) {
             queues.receive(buffer)?;

@@ -48,8 +48,7 @@ pub struct Settings {
     /// with [`ErrorKind::Failed`] after [`retry_count`](Self::retry_count); on iWARP when TCP gives
     /// up, after about 15 minutes (`net.ipv4.tcp_retries2`), as if the peer had ended it.
     ///
-    /// Takes nothing from messages: there is one buffer more for it, of
-    /// [`buffer_size`](Self::buffer_size), and a place in the send queue.
+    /// Takes nothing from messages: there is a place more in the send queue for it.
     pub keep_alive: Option<Duration>,
     /// How long a call that waits polls before it sleeps: saves the sleep, and what it takes to
     /// wake, where something comes within that time, for a processor that has nothing else to do
@@ -101,8 +100,8 @@ impl Settings {
         self.send_buffers.saturating_add(u32::from(self.keep_alive.is_some()))
     }
 
-    /// All kinds of buffers.
-    pub(super) fn buffers(&self) -> u32 {
+    /// How many requests there may be at a time.
+    pub(super) fn requests(&self) -> u32 {
         self.sends().saturating_add(self.receive_buffers)
     }
 

@@ -125,6 +125,9 @@ impl Operation {
     }
 }
 
+/// How many times one call reads what there is, if it does not wait.
+const READS: u32 = 4;
+
 /// What nobody sees an error of.
 const GIVE_BACK: &str = "give back to";
 
@@ -262,6 +265,7 @@ impl Shared {
         let mut is_over = false;
         let mut armed = false;
         let mut spin = Spin::default();
+        let mut reads = 0;
         let outcome = loop {
             if let Some(outcome) = done(&mut guarded.state) {
                 break outcome;
@@ -310,7 +314,10 @@ impl Shared {
                     slept?;
                     patience.is_over()
                 }
-                _ => self.read_now(&mut guarded)?,
+                _ => {
+                    reads += 1;
+                    self.read_now(&mut guarded)? || self.has_read(&mut guarded, reads)
+                }
             };
         };
         if matches!(patience, Patience::None) {
@@ -345,6 +352,17 @@ impl Shared {
         self.read(guarded, ready)?;
         // The timer alone may be readable without end.
         Ok(!ready.event && !ready.completion)
+    }
+
+    /// Whether that was enough, of what may come without end, for a call that does not wait: what is
+    /// left makes the descriptor readable, and a task is told to go on.
+    fn has_read(&self, guarded: &mut Locked<'_>, reads: u32) -> bool {
+        let is_enough = reads == READS;
+        if is_enough {
+            guarded.telling.is_task = false;
+            guarded.telling.tell();
+        }
+        is_enough
     }
 
     /// Sleeps on the descriptors, and reads what there is to read then.

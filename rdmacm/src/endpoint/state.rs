@@ -9,6 +9,9 @@ use crate::cm::{Event, EventChannel, EventType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Buffer, CompletionChannel, QpState, QueuePairAttributes};
 
+/// How many events are read at once. A socket may have them without end: each peer that asks is one.
+const EVENTS: usize = 16;
+
 /// The state of a connection.
 #[derive(Debug)]
 pub(super) struct State {
@@ -158,14 +161,15 @@ impl State {
         }
     }
 
-    /// Reads what has made the event channel readable.
+    /// Reads what has made the event channel readable, or some of it: it stays readable then.
     pub(super) fn read_events(&mut self, channel: &EventChannel) -> Result<()> {
-        loop {
+        for _ in 0..EVENTS {
             match channel.get_event() {
                 Ok(event) => self.happened(event)?,
                 Err(error) => return nothing(error),
             }
         }
+        Ok(())
     }
 
     fn happened(&mut self, event: Event) -> Result<()> {

@@ -13,7 +13,8 @@
 //! - That it has become readable the runtime keeps in mind until somebody says that it was read,
 //!   and only who has found nothing since says so. Who finds what it wants does not, and may leave
 //!   something in the channels, or the queue unarmed: then the next one looks, and the others are
-//!   told when an event is taken out of a channel.
+//!   told when an event is taken out of a channel. Who leaves something there because it was too much
+//!   tells everybody, and itself.
 //!
 //! So a task that stops waiting, by having what it wanted or by being dropped, takes nothing along
 //! that another one waits for.
@@ -36,11 +37,11 @@ pub(super) async fn until<T>(
     operation: Operation,
     mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
 ) -> Result<T> {
-    // Other tasks have their turn, however much there is for this one.
-    tokio::task::consume_budget().await;
     let waiting = shared.tasks.enter();
     let mut readable = None;
     loop {
+        // Other tasks have their turn, however much there is for this one.
+        tokio::task::consume_budget().await;
         let mut changed = pin!(waiting.changed());
         match shared.until(operation, Patience::Task, &mut done) {
             Err(error) if *error.kind() == ErrorKind::WouldBlock => {}

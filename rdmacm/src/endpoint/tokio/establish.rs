@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time;
 
 use super::Connection;
-use super::off::{Slow, off, refused};
+use super::off::{Slow, cancelled, off, refused};
 use crate::addr::Address;
 use crate::endpoint::{self, Connecting, Connector, Incoming, Settings};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::sys::reactor::Watched;
 
 const WAIT_FOR: &str = "wait for";
@@ -80,9 +80,9 @@ impl Step {
 async fn establish(
     start: impl FnOnce() -> Result<Connecting> + Send + 'static,
 ) -> Result<Connection> {
-    let cancelled = || Error::new(WAIT_FOR, SUBJECT, ErrorKind::Os(libc::ECANCELED));
+    let late = || cancelled(WAIT_FOR, SUBJECT);
     let failed = |error| refused(WAIT_FOR, SUBJECT, &error);
-    let mut step = off(|| start().map(Step::of)).await.ok_or_else(cancelled)??;
+    let mut step = off(|| start().map(Step::of)).await.ok_or_else(late)??;
     let mut watched = None;
     loop {
         let connecting = match step {
@@ -102,6 +102,6 @@ async fn establish(
         if let Some(readable) = readable {
             readable.map_err(failed)?.used_up();
         }
-        step = off(|| Step::of(connecting.into_inner())).await.ok_or_else(cancelled)?;
+        step = off(|| Step::of(connecting.into_inner())).await.ok_or_else(late)?;
     }
 }

@@ -1,14 +1,16 @@
 //! Memory of the peer, by tasks.
 
 use super::Connection;
-use super::off::{Slow, off};
+use super::off::{Slow, cancelled, off};
 #[cfg(doc)]
 use crate::endpoint;
 use crate::endpoint::buffer::Buffer;
 use crate::endpoint::remote::{Change, WORD, number};
 use crate::endpoint::shared::Operation;
 use crate::endpoint::{Export, Memory, Remote, Rights};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 
 impl Connection {
     /// Lets the peer reach `memory`, as far as `rights` go: see [`endpoint::Connection::export`].
@@ -23,13 +25,9 @@ impl Connection {
     #[doc(alias = "rdma_reg_write")]
     pub async fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
         let (pd, memory) = (self.shared().pd()?, memory.same());
-        match off(move || Export::new(&pd, &memory, rights).map(Slow::new)).await {
-            Some(export) => export.map(Slow::into_inner),
-            None => {
-                let kind = ErrorKind::Os(libc::ECANCELED);
-                Err(Error::new("export memory over", self.shared().name.clone(), kind))
-            }
-        }
+        let exported = off(move || Export::new(&pd, &memory, rights).map(Slow::new)).await;
+        let late = || cancelled("export memory over", self.shared().name.clone());
+        exported.ok_or_else(late)?.map(Slow::into_inner)
     }
 
     /// Writes what is in `buffer` to the peer's memory, and gives the buffer back when that is done:

@@ -19,20 +19,20 @@ use crate::endpoint_tokio::{
 
 /// Where a call is dropped.
 #[derive(Debug, Clone, Copy)]
-struct Point {
-    polls: usize,
+pub(crate) struct Point {
+    pub(crate) polls: usize,
     /// When it was woken after that, and not before.
     is_woken: bool,
 }
 
 impl Point {
-    fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..).flat_map(|polls| [false, true].map(|is_woken| Self { polls, is_woken }))
     }
 }
 
 /// What comes of `future` until it is dropped.
-async fn until_dropped<F: Future>(future: F, point: Point) -> Option<F::Output> {
+pub(crate) async fn until_dropped<F: Future>(future: F, point: Point) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = point.polls;
     let until = poll_fn(|context| {

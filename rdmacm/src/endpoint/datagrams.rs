@@ -13,11 +13,12 @@ use super::parts::Parts;
 use super::peer::{Home, Mark, Peer, Senders};
 use super::readiness::Readiness;
 use super::rendezvous::Rendezvous;
+use super::resolving::Resolving;
 use super::settings::Settings;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
 use super::trace::Trace;
-use super::traffic::Sent;
+use super::traffic::{Arrived, Sent};
 use crate::addr::{Address, IbAddress};
 use crate::cm::{CmId, EventChannel, Membership, PortSpace};
 use crate::device::Transport;
@@ -117,7 +118,7 @@ pub struct DatagramSocket {
     pub(super) shared: Arc<Shared>,
     address: Option<SocketAddr>,
     qp_num: u32,
-    mark: Mark,
+    pub(super) mark: Mark,
 }
 
 impl DatagramSocket {
@@ -244,23 +245,11 @@ impl DatagramSocket {
     }
 
     fn resolve_with(&self, address: Address, patience: Patience) -> Result<Peer> {
-        let waits = matches!(patience, Patience::Until(_));
-        let token = self.shared.rendezvous(Operation::Resolve, |rendezvous, _| {
-            rendezvous.resolve(&self.shared.channel, address, waits)
-        })?;
-        let answer = self.shared.until(Operation::Resolve, patience, |state| {
-            match state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.resolved(token)) {
-                Some(answer) => Some(Ok(answer)),
-                None => state.traffic.failure().map(Err),
-            }
-        });
-        if waits && answer.is_err() {
-            let _ = self.shared.rendezvous(Operation::Resolve, |rendezvous, _| {
-                rendezvous.give_up(token);
-                Ok(())
-            });
-        }
-        answer?
+        let resolving = match patience {
+            Patience::None => Resolving::go_on(&self.shared, address),
+            _ => Resolving::begin(&self.shared, address),
+        }?;
+        self.shared.until(Operation::Resolve, patience, |state| resolving.outcome(state))?
     }
 
     /// A buffer to send; waits until there is one.
@@ -344,7 +333,12 @@ impl DatagramSocket {
         self.shared.carry_out(Operation::Send, buffer, operation, patience)
     }
 
-    fn operation<'a>(&self, buffer: &Buffer, peer: &'a Peer) -> Result<SendOperation<'a>> {
+    /// What sends `buffer` to `peer`.
+    pub(super) fn operation<'a>(
+        &self,
+        buffer: &Buffer,
+        peer: &'a Peer,
+    ) -> Result<SendOperation<'a>> {
         let destination = peer.destination(Operation::Send.name(), &self.mark)?;
         Ok(SendOperation::SendTo { destination, imm_data: buffer.imm_data() })
     }
@@ -412,18 +406,14 @@ impl DatagramSocket {
     }
 
     fn recv_with(&self, patience: Patience) -> Result<(Message, Peer)> {
-        let mut arrived = self.shared.until(Operation::Receive, patience, |state| {
-            if let Some(arrived) = state.traffic.inbox.pop_front() {
-                return Some(Ok(Ok(arrived)));
-            }
-            let loss = state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.groups.loss());
-            match loss {
-                Some(error) => Some(Ok(Err(error))),
-                None => state.traffic.failure().map(Err),
-            }
-        })??;
+        let arrived = self.shared.until(Operation::Receive, patience, State::datagram)??;
+        Ok(self.received(arrived))
+    }
+
+    /// A datagram that has arrived, and who has sent it.
+    pub(super) fn received(&self, mut arrived: Arrived) -> (Message, Peer) {
         let sender = arrived.sender.take().expect("a datagram has one");
-        Ok((Message::new(arrived, &self.shared), sender))
+        (Message::new(arrived, &self.shared), sender)
     }
 
     /// Joins a multicast group, and waits until that is done. The socket is in it until the

@@ -1,12 +1,14 @@
 //! Multicast groups that a socket is in.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 #[cfg(doc)]
 use super::DatagramSocket;
 use super::peer::Peer;
 use super::shared::{Operation, Patience, Shared};
+use super::state::State;
 use crate::addr::Address;
 use crate::cm::Membership;
 use crate::error::{ErrorKind, Result};
@@ -32,33 +34,10 @@ impl Group {
         membership: Membership,
         patience: Patience,
     ) -> Result<Self> {
-        let waits = matches!(patience, Patience::Until(_));
-        shared.rendezvous(Operation::Join, |rendezvous, parts| {
-            if rendezvous.groups.begin(address, membership, waits)? {
-                let joined = parts.id.join_multicast(address, membership);
-                return joined.inspect_err(|_| rendezvous.groups.forget(address));
-            }
-            Ok(())
-        })?;
-        let answer = shared.until(Operation::Join, patience, |state| {
-            match state
-                .rendezvous
-                .as_mut()
-                .and_then(|rendezvous| rendezvous.groups.answer(address, waits))
-            {
-                Some(answer) => Some(Ok(answer)),
-                None => state.traffic.failure().map(Err),
-            }
-        });
-        match answer.and_then(|answer| answer) {
-            Ok(peer) => Ok(Self { shared: Arc::clone(shared), address, peer, is_left: false }),
-            Err(error) => {
-                if *error.kind() != ErrorKind::WouldBlock {
-                    let _ = leave(shared, address);
-                }
-                Err(error)
-            }
-        }
+        let waits = !matches!(patience, Patience::None);
+        let joining = Joining::begin(shared, address, membership, waits)?;
+        let answer = shared.until(Operation::Join, patience, |state| joining.answer(state));
+        joining.end(answer.and_then(|answer| answer))
     }
 
     /// All that are in the group, to send to.
@@ -112,6 +91,65 @@ impl fmt::Debug for Group {
             .field("address", &self.address)
             .field("peer", &self.peer)
             .finish_non_exhaustive()
+    }
+}
+
+/// A group that is being joined. Dropped before that is at its end, it is left.
+#[derive(Debug)]
+pub(super) struct Joining<'a> {
+    shared: &'a Arc<Shared>,
+    address: Address,
+    /// Whether somebody waits for it, and no other is to be told.
+    waits: bool,
+}
+
+impl<'a> Joining<'a> {
+    pub(super) fn begin(
+        shared: &'a Arc<Shared>,
+        address: Address,
+        membership: Membership,
+        waits: bool,
+    ) -> Result<Self> {
+        shared.rendezvous(Operation::Join, |rendezvous, parts| {
+            if rendezvous.groups.begin(address, membership, waits)? {
+                let joined = parts.id.join_multicast(address, membership);
+                return joined.inspect_err(|_| rendezvous.groups.forget(address));
+            }
+            Ok(())
+        })?;
+        Ok(Self { shared, address, waits })
+    }
+
+    /// What has come of it, where that is known or will not be.
+    pub(super) fn answer(&self, state: &mut State) -> Option<Result<Result<Peer>, ErrorKind>> {
+        let rendezvous = state.rendezvous.as_mut();
+        match rendezvous.and_then(|found| found.groups.answer(self.address, self.waits)) {
+            Some(answer) => Some(Ok(answer)),
+            None => state.traffic.failure().map(Err),
+        }
+    }
+
+    /// The group, where that was the answer. It goes on being joined where there is none yet.
+    pub(super) fn end(self, answer: Result<Peer>) -> Result<Group> {
+        let (shared, address) = (self.shared, self.address);
+        match answer {
+            Ok(peer) => {
+                mem::forget(self);
+                Ok(Group { shared: Arc::clone(shared), address, peer, is_left: false })
+            }
+            Err(error) => {
+                if *error.kind() == ErrorKind::WouldBlock {
+                    mem::forget(self);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        let _ = leave(self.shared, self.address);
     }
 }
 

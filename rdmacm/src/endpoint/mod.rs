@@ -89,6 +89,7 @@ mod peer;
 mod readiness;
 mod remote;
 mod rendezvous;
+mod resolving;
 mod sending;
 mod settings;
 mod shared;

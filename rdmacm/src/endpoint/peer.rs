@@ -94,6 +94,12 @@ impl Peer {
         self.inner.place.qp_num
     }
 
+    /// Whether the address handle is there.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_ready(&self) -> bool {
+        self.inner.handle.get().is_some()
+    }
+
     /// Where to send, on the socket that has `mark`.
     pub(super) fn destination(
         &self,

@@ -65,9 +65,10 @@ impl Rendezvous {
         self.resolutions.swap_remove(place).outcome
     }
 
-    /// Gives up the resolution `token`.
-    pub(super) fn give_up(&mut self, token: Token) {
-        self.resolutions.retain(|begun| begun.id.token() != token);
+    /// Gives up the resolution `token`, if it is not at its end: it ends with what is returned.
+    pub(super) fn give_up(&mut self, token: Token) -> Option<impl Sized + use<>> {
+        let place = self.resolutions.iter().position(|begun| begun.id.token() == token)?;
+        Some(self.resolutions.swap_remove(place))
     }
 
     /// Whether something has come of what nobody waits for.

@@ -109,7 +109,7 @@ pub(super) enum Operation {
 
 impl Operation {
     /// How errors name it.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Take => "take a buffer of",
             Self::Send => "send on",

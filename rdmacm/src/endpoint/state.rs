@@ -87,6 +87,18 @@ impl State {
         }
     }
 
+    /// The next datagram, or the loss of a group, where there is one or will be none.
+    pub(super) fn datagram(&mut self) -> Option<Result<Result<Arrived>, ErrorKind>> {
+        if let Some(arrived) = self.traffic.inbox.pop_front() {
+            return Some(Ok(Ok(arrived)));
+        }
+        let loss = self.rendezvous.as_mut().and_then(|rendezvous| rendezvous.groups.loss());
+        match loss {
+            Some(error) => Some(Ok(Err(error))),
+            None => self.traffic.failure().map(Err),
+        }
+    }
+
     /// That there is nothing more to hear of the peer, which was told of the end.
     pub(super) fn closed(&mut self) -> Option<Result<(), ErrorKind>> {
         let is_over = self.disconnected || self.parts.is_none() || self.traffic.is_dead();

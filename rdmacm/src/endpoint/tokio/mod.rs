@@ -1,8 +1,9 @@
 //! The same for tasks of a tokio runtime: with the feature `tokio`.
 //!
-//! A [`Listener`] and a [`Connection`] as those of the [module above](super), whose calls are
-//! `async`: no thread waits. [`Connector`], [`Incoming`], [`Buffer`], [`Message`] and the others are
-//! the ones of there. All is written on the calls there that do not wait.
+//! A [`Listener`], a [`Connection`] and a [`DatagramSocket`] as those of the [module above](super),
+//! whose calls are `async`: no thread waits. [`Connector`], [`Incoming`], [`Buffer`], [`Message`],
+//! [`Peer`], [`Group`] and the others are the ones of there. All is written on the calls there that do
+//! not wait.
 //!
 //! ```no_run
 #![doc = include_str!("../../../examples/tokio_echo.rs")]
@@ -20,8 +21,8 @@
 //!
 //! # The runtime
 //!
-//! A listener and a connection belong to the runtime in which they are made, which must have I/O
-//! and time enabled; making one elsewhere panics, as with everything of tokio. When that runtime
+//! A listener, a connection and a socket belong to the runtime in which they are made, which must have
+//! I/O and time enabled; making one elsewhere panics, as with everything of tokio. When that runtime
 //! has ended, calls that would have to wait fail with ECANCELED, wherever they are awaited; the
 //! connection itself is there, [for threads](Connection::into_blocking) too. Connections that the
 //! runtime's tasks have are dropped with it, and their ends are not waited for longer than
@@ -31,16 +32,20 @@
 //!
 //! What [takes its time](super#calls-that-take-their-time) in the kernel does so on the threads of
 //! the runtime for blocking work (`spawn_blocking`), of which it starts as many as there are such
-//! calls at once, up to `max_blocking_threads`: connecting and accepting, exporting, aborting and
-//! the last part of closing; and the end of a listener or a connection that is dropped within a
-//! runtime. Where there is none the thread does it that drops it.
+//! calls at once, up to `max_blocking_threads`: connecting and accepting, binding a socket and making
+//! the address handle of a peer, exporting, aborting and the last part of closing; and the end of a
+//! listener, a connection or a socket that is dropped within a runtime. Where there is none the thread
+//! does it that drops it, and so does a thread of tasks where the system has no other one, of which
+//! tokio tells by the message of a panic (and with `panic = "abort"` by ending the program).
 //!
-//! On the spot are dropped: an [`Incoming`], an [`Export`], and the last [`Buffer`] or [`Message`] of
-//! a connection that has ended, with which its memory is deregistered.
+//! On the spot are dropped: an [`Incoming`], an [`Export`], a [`Group`], and the last [`Buffer`],
+//! [`Message`] or [`Peer`] of a connection or socket that has ended, with which its memory is
+//! deregistered.
 #[cfg(doc)]
-use super::{Buffer, Connector, Export, Incoming, Message};
+use super::{Buffer, Connector, Export, Group, Incoming, Message, Peer};
 
 mod connection;
+mod datagrams;
 mod establish;
 mod halves;
 mod listener;
@@ -49,5 +54,6 @@ mod remote;
 mod waiting;
 
 pub use connection::Connection;
+pub use datagrams::DatagramSocket;
 pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::Listener;

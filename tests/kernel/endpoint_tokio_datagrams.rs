@@ -1,0 +1,364 @@
+//! The safe tier for tasks: datagrams, and each of their calls dropped wherever it waits.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::Membership;
+use rdmacm::endpoint::tokio::DatagramSocket;
+use rdmacm::endpoint::{Buffer, DatagramSettings, Group, Peer};
+use tokio::runtime::Builder;
+use tokio::task::{self, JoinHandle};
+use tokio::time;
+
+use crate::bed::{objects, rxe, rxe_v6, siw};
+use crate::endpoint_datagrams;
+use crate::endpoint_tokio::{eventually_as, in_time, on_each_runtime};
+use crate::endpoint_tokio_dropped::{Point, until_dropped};
+
+/// A multicast group of its own for each test, as all of them run in one kernel.
+fn group(number: u8) -> SocketAddr {
+    ([239, 1, 6, number], 0).into()
+}
+
+fn settings() -> DatagramSettings {
+    DatagramSettings { send_buffers: 2, ..DatagramSettings::default() }
+}
+
+async fn socket(address: SocketAddr) -> DatagramSocket {
+    in_time(DatagramSocket::bind(address, &settings())).await.expect("bind")
+}
+
+fn address(socket: &DatagramSocket) -> SocketAddr {
+    socket.local_addr().expect("an IP address")
+}
+
+async fn filled(socket: &DatagramSocket, bytes: &[u8]) -> Buffer {
+    let mut buffer = in_time(socket.buffer()).await.expect("a buffer");
+    buffer.copy_from(bytes).expect("it fits");
+    buffer
+}
+
+async fn send(socket: &DatagramSocket, bytes: &[u8], peer: &Peer) {
+    in_time(socket.post_to(filled(socket, bytes).await, peer)).await.expect("post");
+}
+
+/// Receives a datagram, which must be `bytes`; who has sent it.
+async fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
+    let (message, sender) = in_time(socket.recv_from()).await.expect("receive");
+    assert!(*message == *bytes, "{message:?} is not what was sent");
+    sender
+}
+
+/// A task that has a socket answer everybody with the same, and its address.
+async fn echoes(local: SocketAddr) -> (JoinHandle<()>, SocketAddr) {
+    let server = socket(local).await;
+    let at = address(&server);
+    let echo = async move {
+        loop {
+            let (datagram, sender) = server.recv_from().await.expect("receive");
+            send(&server, &datagram, &sender).await;
+        }
+    };
+    (task::spawn(echo), at)
+}
+
+/// Two sockets, the second one as the first has it.
+async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, Peer) {
+    let (client, server) = (socket(rxe(0)).await, Arc::new(socket(rxe(0)).await));
+    let at = address(&server);
+    // It answers while something is awaited of it.
+    let serving = Arc::clone(&server);
+    let serving = task::spawn(async move { serving.recv_from().await.map(drop) });
+    let peer = in_time(client.resolve(at)).await.expect("resolve");
+    serving.abort();
+    assert!(serving.await.expect_err("nothing was sent").is_cancelled());
+    (client, server, peer)
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_exchange_datagrams() {
+    for local in [rxe(0), rxe_v6(0)] {
+        on_each_runtime(rxe(0), move || async move {
+            let (serving, at) = echoes(local).await;
+            let client = socket(local).await;
+            let peer = in_time(client.resolve(at)).await.expect("resolve");
+            assert_eq!(at.ip(), address(&client).ip());
+            for number in 0..20 {
+                let text = vec![number; client.mtu() - usize::from(number)];
+                let buffer = filled(&client, &text).await;
+                let buffer = in_time(client.send_to(buffer, &peer)).await.expect("send");
+                assert_eq!((buffer.len(), &buffer[..text.len()]), (client.mtu(), &text[..]));
+                assert_eq!(receives(&client, &text).await, peer);
+            }
+            in_time(client.flush()).await.expect("flush");
+            let counters = client.counters().expect("count");
+            assert_eq!((counters.messages_sent, counters.messages_received), (20, 20));
+            serving.abort();
+            client.abort().await;
+        });
+    }
+}
+
+/// Peers that cannot be found, or are of no use here.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_are_told_what_is_wrong_as_on_siw() {
+    on_each_runtime(rxe(0), || async {
+        let iwarp = DatagramSocket::bind(siw(0), &settings()).await;
+        let error = iwarp.expect_err("iWARP has no datagrams");
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        let (client, server, peer) = pair().await;
+        let error = in_time(client.resolve(rxe(7199))).await.expect_err("nobody listens");
+        assert_eq!(*error.kind(), ErrorKind::Unreachable(1), "{error}");
+        let buffer = filled(&server, b"x").await;
+        let error = server.post_to(buffer, &peer).await.expect_err("a peer of another");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+        let buffer = filled(&server, b"x").await;
+        let error = client.send_to(buffer, &peer).await.expect_err("a buffer of another");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+        let joined = client.join(group(1), Membership::Full).await.expect("join");
+        let again = client.join(group(1), Membership::Full).await.expect_err("it is in the group");
+        assert_eq!(again.errno(), libc::EADDRINUSE, "{again}");
+        drop(joined);
+        has_all_buffers(&client).await;
+        has_all_buffers(&server).await;
+    });
+}
+
+/// Whatever tasks wait for, all of them hear of the end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn all_tasks_hear_of_the_end_of_a_socket() {
+    on_each_runtime(rxe(0), || async {
+        let (client, silent) = (Arc::new(socket(rxe(0)).await), socket(rxe(0)).await);
+        let held = [filled(&client, b"").await, filled(&client, b"").await];
+        let at = address(&silent);
+        let calls = (0..6).map(|which| {
+            let client = Arc::clone(&client);
+            task::spawn(async move {
+                match which / 2 {
+                    0 => client.recv_from().await.map(drop),
+                    1 => client.buffer().await.map(drop),
+                    _ => client.resolve(at).await.map(drop),
+                }
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        time::sleep(Duration::from_millis(5)).await;
+        client.abort().await;
+        for call in calls {
+            let error = in_time(call).await.expect("it lives").expect_err("it has ended");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+        }
+        let error = in_time(client.join(group(2), Membership::Full)).await.expect_err("ended");
+        assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+        drop(held);
+    });
+}
+
+/// A socket of threads becomes one of tasks, and back, with what is in it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_and_threads_pass_a_socket_on() {
+    let [client, server] = [(); 2].map(|()| endpoint_datagrams::socket(rxe(0)));
+    let peer = endpoint_datagrams::found(&client, &server);
+    client.post_to(endpoint_datagrams::filled(&client, b"one"), &peer).expect("post");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let server = runtime.block_on(async {
+        let server = DatagramSocket::from_blocking(server).expect("the runtime watches it");
+        let sender = receives(&server, b"one").await;
+        send(&server, b"two", &sender).await;
+        server.into_blocking()
+    });
+    assert_eq!(endpoint_datagrams::receives(&client, b"two"), peer);
+    client.post_to(endpoint_datagrams::filled(&client, b"three"), &peer).expect("post");
+    endpoint_datagrams::receives(&server, b"three");
+}
+
+/// That all buffers of the socket are there, and no more.
+async fn has_all_buffers(socket: &DatagramSocket) {
+    let all = [filled(socket, b"").await, filled(socket, b"").await];
+    let none = time::timeout(Duration::ZERO, socket.buffer()).await;
+    none.expect_err("there is no other one");
+    drop(all);
+}
+
+async fn binding() {
+    let before = objects();
+    for point in Point::all() {
+        let bound = until_dropped(DatagramSocket::bind(rxe(0), &settings()), point).await;
+        let is_bound = bound.is_some();
+        drop(bound.map(|bound| bound.expect("bind")));
+        eventually_as(rxe(0), &before).await;
+        if is_bound {
+            break;
+        }
+    }
+}
+
+async fn resolving() {
+    let (serving, at) = echoes(rxe(0)).await;
+    let client = socket(rxe(0)).await;
+    let before = objects();
+    for point in Point::all() {
+        let resolved = until_dropped(client.resolve(at), point).await;
+        let is_resolved = resolved.is_some();
+        drop(resolved.map(|peer| peer.expect("resolve")));
+        // The id that asked is gone, and so is the one that is asked.
+        eventually_as(rxe(0), &before).await;
+        if is_resolved {
+            break;
+        }
+    }
+    serving.abort();
+}
+
+async fn receiving() {
+    let (client, server, peer) = pair().await;
+    for (point, number) in Point::all().zip(0_u8..) {
+        let text = [number];
+        let posts = send(&client, &text, &peer);
+        let received = if number % 2 == 0 {
+            posts.await;
+            until_dropped(server.recv_from(), point).await
+        } else {
+            let waits = Arc::clone(&server);
+            let receiving =
+                task::spawn(async move { until_dropped(waits.recv_from(), point).await });
+            posts.await;
+            in_time(receiving).await.expect("it lives")
+        };
+        match &received {
+            Some(received) => assert_eq!(*received.as_ref().expect("receive").0, [number]),
+            None => drop(receives(&server, &[number]).await),
+        }
+        if received.is_some() && number % 2 == 1 {
+            break;
+        }
+    }
+    client.flush().await.expect("flush");
+    has_all_buffers(&client).await;
+}
+
+async fn taking() {
+    let (client, server, peer) = pair().await;
+    for point in Point::all() {
+        let held = [filled(&client, b"").await, filled(&client, b"").await];
+        let taken = {
+            let dropped = task::spawn(async move { drop(held) });
+            let taken = until_dropped(client.buffer(), point).await;
+            dropped.await.expect("it has dropped them");
+            taken.is_some()
+        };
+        has_all_buffers(&client).await;
+        send(&client, b"datagram", &peer).await;
+        receives(&server, b"datagram").await;
+        has_all_buffers(&client).await;
+        if taken {
+            break;
+        }
+    }
+}
+
+/// Sending, posting and flushing, first to a peer whose address handle is to be made, and then to one that has it.
+async fn sending() {
+    let (client, server, peer) = pair().await;
+    for is_first in [true, false] {
+        for (point, number) in Point::all().zip(0_u8..) {
+            let peer = if is_first {
+                let serving = Arc::clone(&server);
+                let serving = task::spawn(async move { serving.recv_from().await.map(drop) });
+                let peer = in_time(client.resolve(address(&server))).await.expect("resolve");
+                serving.abort();
+                drop(serving.await);
+                peer
+            } else {
+                peer.clone()
+            };
+            let buffer = filled(&client, &[number, 1]).await;
+            let sent = until_dropped(client.send_to(buffer, &peer), point).await;
+            let is_sent = sent.is_some();
+            drop(sent.map(|buffer| buffer.expect("send")));
+            let buffer = filled(&client, &[number, 2]).await;
+            let posted = until_dropped(client.post_to(buffer, &peer), point).await;
+            if let Some(posted) = &posted {
+                posted.as_ref().expect("post");
+            }
+            let flushed = until_dropped(client.flush(), point).await;
+            send(&client, b"end", &peer).await;
+            // What was sent for certain comes, in order, and nothing twice.
+            let mut came = Vec::new();
+            loop {
+                let (datagram, _) = in_time(server.recv_from()).await.expect("receive");
+                if *datagram == *b"end" {
+                    break;
+                }
+                came.push(datagram.to_vec());
+            }
+            assert!(came.is_sorted() && came.iter().all(|it| it[0] == number), "{came:?}");
+            assert!(!is_sent || came.contains(&vec![number, 1]), "{point:?}: {came:?}");
+            assert!(posted.is_none() || came.contains(&vec![number, 2]), "{point:?}: {came:?}");
+            in_time(client.flush()).await.expect("flush");
+            has_all_buffers(&client).await;
+            if is_sent && posted.is_some() && flushed.is_some() {
+                break;
+            }
+        }
+    }
+}
+
+async fn joining() {
+    let member = socket(rxe(0)).await;
+    let is_in = |joined: &Group| joined.check().is_ok();
+    for point in Point::all() {
+        let joined = until_dropped(member.join(group(3), Membership::Full), point).await;
+        let is_joined = joined.is_some();
+        assert!(joined.is_none_or(|joined| is_in(&joined.expect("join"))));
+        // It was left, and is joined anew.
+        let joined = in_time(member.join(group(3), Membership::Full)).await.expect("join");
+        send(&member, b"to all", joined.peer()).await;
+        receives(&member, b"to all").await;
+        if is_joined {
+            break;
+        }
+    }
+}
+
+async fn aborting() {
+    for point in Point::all() {
+        let (client, server, peer) = pair().await;
+        let aborted = until_dropped(client.abort(), point).await.is_some();
+        if point.polls == 0 {
+            send(&client, b"nothing has happened", &peer).await;
+            receives(&server, b"nothing has happened").await;
+            client.abort().await;
+        }
+        in_time(client.recv_from()).await.expect_err("this side has ended it");
+        if aborted {
+            break;
+        }
+    }
+}
+
+macro_rules! dropped {
+    ($($name:ident: $test:ident;)*) => {$(
+        #[test]
+        #[ignore = "needs the test bed: cargo xtask test"]
+        fn $name() {
+            on_each_runtime(rxe(0), $test);
+        }
+    )*};
+}
+
+dropped! {
+    binding_is_dropped: binding;
+    resolving_is_dropped: resolving;
+    receiving_is_dropped: receiving;
+    taking_is_dropped: taking;
+    sending_is_dropped: sending;
+    joining_is_dropped: joining;
+    aborting_is_dropped: aborting;
+}

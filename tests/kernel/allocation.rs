@@ -48,9 +48,14 @@ unsafe impl GlobalAlloc for Counting {
 
 /// How often `work` allocates.
 pub(crate) fn allocations(work: impl FnOnce()) -> usize {
-    let before = COUNT.get();
+    let before = count();
     work();
-    COUNT.get() - before
+    count() - before
+}
+
+/// How often this thread has allocated so far.
+pub(crate) fn count() -> usize {
+    COUNT.get()
 }
 
 /// What `work` makes, and how many bytes it allocates in this thread that it does not free.

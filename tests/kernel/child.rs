@@ -8,6 +8,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
+use std::thread;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -58,6 +59,18 @@ pub(crate) fn change_credentials_of_this_thread() {
     // SAFETY: the call takes numbers only. The C library's own function would change every thread.
     let changed = unsafe { libc::syscall(libc::SYS_setresgid, group, group, group) };
     assert_eq!(changed, 0, "{}", nix::errno::Errno::last());
+}
+
+/// What `call` comes to in a thread whose commands the kernel refuses.
+pub(crate) fn by_a_stranger<T: Send>(call: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let stranger = scope.spawn(|| {
+            change_credentials_of_this_thread();
+            forbid_ioctl_to_this_thread();
+            call()
+        });
+        stranger.join().expect("the thread lives")
+    })
 }
 
 /// Hides `directory` from this process: an empty one lies over it.

@@ -60,7 +60,7 @@ fn a_port_space_has_its_types_of_queue_pairs() {
 }
 
 /// An id for datagrams.
-fn id(channel: &EventChannel) -> CmId {
+pub(crate) fn id(channel: &EventChannel) -> CmId {
     CmId::new(channel, PortSpace::Udp).expect("create an id")
 }
 
@@ -72,7 +72,7 @@ fn listen(listener: &CmId, address: SocketAddr) -> SocketAddr {
 }
 
 /// Resolves address and route of `server` for `id`.
-fn resolve(channel: &EventChannel, id: &CmId, server: SocketAddr) {
+pub(crate) fn resolve(channel: &EventChannel, id: &CmId, server: SocketAddr) {
     id.resolve_addr(None, server, LONG).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
     id.resolve_route(LONG).expect("resolve the route");

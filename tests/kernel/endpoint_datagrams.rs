@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
-use rdmacm::cm::Membership;
+use rdmacm::cm::{ConnParam, EventType, Membership};
 use rdmacm::endpoint::{Buffer, DatagramSettings, DatagramSocket, Peer};
 use rdmacm::verbs::WcStatus;
 use rdmacm_tests::wait_until;
 
 use crate::allocation::allocations;
-use crate::bed::{LONG, announce, asleep, assert_invalid, objects, rxe, rxe_v6, siw};
+use crate::bed::{LONG, announce, asleep, assert_invalid, channel, ids, objects, rxe, rxe_v6, siw};
 use crate::child::in_child;
+use crate::datagram::{id as udp, resolve};
 use crate::dice::Dice;
 use crate::netdev::{ip, wait_until_usable};
 use crate::process::forked;
@@ -34,7 +35,7 @@ pub(crate) fn address(socket: &DatagramSocket) -> SocketAddr {
 
 /// What a call that does not wait has got; `None` where it would have to.
 #[track_caller]
-fn now<T>(result: rdmacm::Result<T>) -> Option<T> {
+pub(crate) fn now<T>(result: rdmacm::Result<T>) -> Option<T> {
     match result {
         Ok(got) => Some(got),
         Err(error) if *error.kind() == ErrorKind::WouldBlock => None,
@@ -53,9 +54,14 @@ pub(crate) fn found(from: &DatagramSocket, to: &DatagramSocket) -> Peer {
     }
 }
 
+fn is_readable(socket: &DatagramSocket) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).expect("poll") > 0
+}
+
 /// Waits until one of the sockets has something.
 #[track_caller]
-fn becomes_readable(sockets: &[&DatagramSocket]) {
+pub(crate) fn becomes_readable(sockets: &[&DatagramSocket]) {
     let watched = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
     let mut fds: Vec<_> = watched.collect();
     let long = PollTimeout::try_from(LONG).expect("it fits");
@@ -278,17 +284,13 @@ fn the_descriptor_tells() {
     let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
     let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
     let (client, server) = (bind(), bind());
-    let readable = |socket: &DatagramSocket| {
-        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, PollTimeout::ZERO).expect("poll") > 0
-    };
     // Of the request, though the server has never been called.
     let peer = loop {
         if let Some(peer) = now(client.try_resolve(address(&server))) {
             break peer;
         }
         becomes_readable(&[&client, &server]);
-        if readable(&server) {
+        if is_readable(&server) {
             assert!(now(server.try_recv_from()).is_none());
         }
     };
@@ -297,7 +299,7 @@ fn the_descriptor_tells() {
     becomes_readable(&[&server]);
     receives(&server, b"first");
     assert!(now(server.try_recv_from()).is_none());
-    assert!(!readable(&server), "there is nothing");
+    assert!(!is_readable(&server), "there is nothing");
     client.post_to(filled(&client, b"second"), &peer).expect("post");
     becomes_readable(&[&server]);
     let buffer = server.try_buffer().expect("a buffer");
@@ -306,7 +308,7 @@ fn the_descriptor_tells() {
     let (message, sender) = now(server.try_recv_from()).expect("a datagram");
     assert_eq!(*message, *b"second");
     assert!(now(server.try_recv_from()).is_none());
-    assert!(!readable(&server), "there is nothing");
+    assert!(!is_readable(&server), "there is nothing");
     // Of a buffer that another thread drops, and of one that comes back when it was sent.
     thread::scope(|scope| {
         scope.spawn(|| drop(buffer));
@@ -330,6 +332,58 @@ fn the_descriptor_tells() {
             assert_eq!(again, peer);
             break;
         }
+    }
+}
+
+/// An answer that another call has read makes the descriptor readable, also where the last one who asked has had his.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn each_of_several_answers_is_told_of() {
+    let [client, first, second] = [(); 3].map(|()| socket(rxe(0)));
+    assert!(now(client.try_resolve(address(&first))).is_none());
+    assert_eq!(found(&client, &second).qp_num(), second.qp_num());
+    // The question comes, with the client's steps before it, and then the answer: read by who wants something else.
+    loop {
+        assert!(now(client.try_recv_from()).is_none());
+        if is_readable(&first) {
+            break;
+        }
+        becomes_readable(&[&client, &first]);
+    }
+    assert!(now(first.try_recv_from()).is_none());
+    becomes_readable(&[&client]);
+    assert!(now(client.try_recv_from()).is_none());
+    becomes_readable(&[&client]);
+    let peer = now(client.try_resolve(address(&first))).expect("the answer");
+    assert_eq!(peer.qp_num(), first.qp_num());
+}
+
+/// What comes without end keeps nobody who does not wait.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_flood_of_questions_is_answered_bit_by_bit() {
+    const PEERS: u64 = 100;
+    let server = socket(rxe(0));
+    let channel = channel();
+    let before = ids();
+    let ask = |_| {
+        let id = udp(&channel);
+        resolve(&channel, &id, address(&server));
+        id.connect(&ConnParam::default()).expect("ask");
+        id
+    };
+    let peers: Vec<_> = (0..PEERS).map(ask).collect();
+    // Each has an id on either side, and the one that was answered goes.
+    wait_until("all have asked", || ids() == before + 2 * PEERS);
+    assert!(now(server.try_recv_from()).is_none());
+    let waiting = ids() - before - PEERS;
+    assert!((1..PEERS).contains(&waiting), "{waiting} wait");
+    while ids() > before + PEERS {
+        becomes_readable(&[&server]);
+        assert!(now(server.try_recv_from()).is_none());
+    }
+    for _ in &peers {
+        channel.expect_event(EventType::Established).expect("an answer");
     }
 }
 
@@ -374,10 +428,24 @@ fn sleepers_are_woken() {
     }
 }
 
-/// A send that fails here takes along what is posted with it, and nothing else.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn a_send_that_fails_is_not_the_end() {
+/// Two sockets, and peers of the first: the second one, and one that no datagram goes to, as its address is gone.
+pub(crate) struct Nowhere {
+    pub(crate) client: DatagramSocket,
+    pub(crate) server: DatagramSocket,
+    pub(crate) back: Peer,
+    pub(crate) nowhere: Peer,
+}
+
+/// That a send has failed for want of a route. rxe of Linux 6.12 says of it what it says of those behind it.
+pub(crate) fn no_route(error: &rdmacm::Error) -> bool {
+    let status = match error.kind() {
+        ErrorKind::Failed(status) => *status,
+        _ => panic!("{error}"),
+    };
+    [WcStatus::IB_WC_LOC_QP_OP_ERR, WcStatus::IB_WC_WR_FLUSH_ERR].contains(&status)
+}
+
+pub(crate) fn with_nowhere() -> Nowhere {
     let gone: IpAddr = "fd99::9".parse().expect("an address");
     let change = |verb| ip(&["address", verb, "fd99::9/128", "dev", "v0", "nodad"]);
     change("add");
@@ -386,19 +454,10 @@ fn a_send_that_fails_is_not_the_end() {
     let leaves = socket((gone, 0).into());
     let back = found(&client, &server);
     let nowhere = found(&client, &leaves);
-    let own = found(&server, &client);
     client.post_to(filled(&client, b"there"), &nowhere).expect("post");
     receives(&leaves, b"there");
     drop(leaves);
     change("del");
-    // rxe of Linux 6.12 says of it what it says of those behind it.
-    let no_route = |error: &rdmacm::Error| {
-        let status = match error.kind() {
-            ErrorKind::Failed(status) => *status,
-            _ => panic!("{error}"),
-        };
-        [WcStatus::IB_WC_LOC_QP_OP_ERR, WcStatus::IB_WC_WR_FLUSH_ERR].contains(&status)
-    };
     wait_until("there is no route", || {
         let sent = client.send_to_timeout(filled(&client, b"lost"), &nowhere, LONG);
         match sent {
@@ -410,6 +469,15 @@ fn a_send_that_fails_is_not_the_end() {
             }
         }
     });
+    Nowhere { client, server, back, nowhere }
+}
+
+/// A send that fails here takes along what is posted with it, and nothing else.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_send_that_fails_is_not_the_end() {
+    let Nowhere { client, server, back, nowhere } = with_nowhere();
+    let own = found(&server, &client);
     for _ in 0..3 {
         // It works at once, both ways, with all of its buffers.
         drop(client.send_to_timeout(filled(&client, b"back"), &back, LONG).expect("send"));

@@ -243,11 +243,13 @@ pub(crate) fn with_low_peer(keep_alive: Option<Duration>) -> (Connection, Side) 
         let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
         // About a millisecond.
         let connector = Connector::new().ack_timeout(8).settings(settings);
-        let client = scope.spawn(move || connector.connect(server).expect("connect"));
-        let peer = Side::new(request(&channel), Shape::default());
-        peer.id.accept(&ConnParam::default()).expect("accept");
-        channel.expect_event(EventType::Established).expect("connected");
-        (client.join().expect("the client lives"), peer)
+        let peer = scope.spawn(|| {
+            let peer = Side::new(request(&channel), Shape::default());
+            peer.id.accept(&ConnParam::default()).expect("accept");
+            channel.expect_event(EventType::Established).expect("connected");
+            peer
+        });
+        (connector.connect(server).expect("connect"), peer.join().expect("the peer lives"))
     })
 }
 

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Memory, Remote, Rights, Settings};
-use rdmacm::verbs::WcStatus;
+use rdmacm::verbs::{SendFlags, SendOperation, WcStatus};
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::{objects_at, pair};
+use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::filled;
 
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
@@ -25,6 +26,27 @@ fn begun(address: SocketAddr) -> [Connection; 2] {
     client.post(filled(&client, b"hello")).expect("post");
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     [client, server]
+}
+
+/// A write of the peer's that brings a number is a message without bytes, whatever the buffer that it takes has had.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_write_that_brings_a_number_is_an_empty_message() {
+    let (connection, mut peer) = with_low_peer(None);
+    let memory = Memory::new(64).expect("memory");
+    let export = connection.export(&memory, Rights::WRITE).expect("export");
+    let remote = export.remote();
+    peer.io.fill(0, &[7; 64]);
+    let (remote_addr, rkey) = (remote.addr(), remote.rkey());
+    let write = SendOperation::WriteWithImm { remote_addr, rkey, imm_data: 5 };
+    peer.io.post(1, write, 0..64, SendFlags::SIGNALED).expect("post a write");
+    let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!((message.len(), message.imm_data()), (0, Some(5)));
+    let mut bytes = [0; 64];
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!(bytes, [7; 64]);
+    peer.io.done(1);
+    assert_eq!(connection.counters().expect("count").bytes_received, 0);
 }
 
 fn memory_is_written_and_read(address: SocketAddr) {

@@ -6,13 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connector, Listener, Settings};
+use rdmacm::verbs::QpState;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
 use crate::bed::{LONG, rxe, siw};
+use crate::endpoint_connect::pair;
+use crate::endpoint_datagrams::{self, found, socket};
+use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::{filled, receives};
+use crate::modify::bring;
+use crate::removal::Own;
 
 /// Takes down what is said, as text.
 #[derive(Default)]
@@ -168,6 +175,84 @@ fn rxe_a_connection_tells_what_becomes_of_it() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_a_connection_tells_what_becomes_of_it() {
     a_connection_tells(siw(0));
+}
+
+/// A connection whose peer falls silent, and its end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_tells_why_it_failed() {
+    let ((error, peer), said) = Notes::of(|| {
+        let (connection, peer) = with_low_peer(None);
+        bring(peer.io.qp(), QpState::IB_QPS_RESET);
+        let sent = connection.send_timeout(filled(&connection, b"hello"), LONG);
+        (sent.expect_err("nobody answers"), peer)
+    });
+    let last = [state(&format!("failed error={}", error.kind())), state("closed")];
+    assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
+    drop(peer);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_socket_tells_what_becomes_of_it() {
+    let ((addresses, peer), said) = Notes::of(|| {
+        let [asks, answers] = [(); 2].map(|()| socket(rxe(0)));
+        let peer = found(&asks, &answers);
+        asks.post_to(endpoint_datagrams::filled(&asks, b"hello"), &peer).expect("post");
+        endpoint_datagrams::receives(&answers, b"hello");
+        ([&asks, &answers].map(endpoint_datagrams::address), peer)
+    });
+    let local = addresses.map(|address| format!("it: local={address}"));
+    let listening = state("listening");
+    assert_eq!(
+        said,
+        [
+            "socket: id=some",
+            &local[0],
+            &listening,
+            "socket: id=some",
+            &local[1],
+            &listening,
+            // Of the one that asks, and the one that is asked.
+            &event("ADDR_RESOLVED status=0"),
+            &event("ROUTE_RESOLVED status=0"),
+            &event("CONNECT_REQUEST status=0"),
+            &event("ESTABLISHED status=0"),
+            // Of each.
+            &state("closed"),
+            &state("closed"),
+        ]
+    );
+    drop(peer);
+}
+
+/// A listener, a connection and a socket, each of them once, whoever hears of it first.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn all_tell_that_their_device_is_gone() {
+    let own = Own::rxe();
+    let ((deletion, client), said) = Notes::of(|| {
+        let listener = Listener::bind(own.address).expect("listen");
+        // The client is made in another thread, where nobody listens.
+        let [client, server] = pair(own.address, &Settings::default());
+        let socket = socket(own.address);
+        let deletion = own.delete();
+        for gone in [
+            listener.incoming_timeout(LONG).map(drop),
+            server.recv_timeout(LONG).map(drop),
+            socket.recv_from_timeout(LONG).map(drop),
+        ] {
+            let error = gone.expect_err("the device is gone");
+            assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+        }
+        (deletion, client)
+    });
+    drop(client);
+    deletion.finish();
+    let count = |what: &str| said.iter().filter(|said| *said == what).count();
+    assert_eq!((count(&state("device gone")), count(&state("closed"))), (3, 2), "{said:?}");
+    assert!(count(&event("DEVICE_REMOVAL status=0")) >= 3, "{said:?}");
+    own.comes_back();
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Buffers whose request gets into the queue, and the kernel is not told.
 
 use std::net::SocketAddr;
-use std::thread;
 
 use rdmacm::cm::{CmId, ConnParam, EventType};
 use rdmacm::verbs::{
@@ -12,7 +11,7 @@ use rdmacm::{ErrorKind, WrongProcess};
 use rdmacm_tests::wait_until;
 
 use crate::bed::{Side, channel, listen, request, resolve, rxe, siw};
-use crate::child::{change_credentials_of_this_thread, forbid_ioctl_to_this_thread};
+use crate::child::by_a_stranger;
 use crate::io::Shape;
 
 /// What becomes of a buffer that `post` posts in a thread whose commands the kernel refuses.
@@ -20,14 +19,7 @@ fn refused(
     queues: &mut BufferQueues,
     post: impl FnOnce(&mut BufferQueues) -> Result<(), BufferRefused> + Send,
 ) -> Option<Buffer> {
-    let posted = thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            change_credentials_of_this_thread();
-            forbid_ioctl_to_this_thread();
-            post(queues)
-        });
-        other.join().expect("the thread lives")
-    });
+    let posted = by_a_stranger(|| post(queues));
     let BufferRefused { buffer, error } = posted.expect_err("the kernel refuses it");
     let kind = error.kind();
     assert!(matches!(kind, ErrorKind::WrongProcess(WrongProcess::Credentials)), "{error}");
@@ -110,15 +102,9 @@ fn a_send_stays_in_the_queue_of_siw() {
 fn what_does_not_get_into_the_queue_of_siw_comes_back() {
     let (_id, mut queues, mut buffers, _server) = connected(siw(0));
     let buffer = buffers.pop().expect("a buffer");
-    thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            change_credentials_of_this_thread();
-            forbid_ioctl_to_this_thread();
-            queues.send(buffer, 8, SendOperation::Send)
-        });
-        let refused = other.join().expect("the thread lives").expect_err("the kernel refuses it");
-        assert!(matches!(refused.error.kind(), ErrorKind::Unposted { .. }), "{}", refused.error);
-        assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
-    });
+    let posted = by_a_stranger(|| queues.send(buffer, 8, SendOperation::Send));
+    let refused = posted.expect_err("the kernel refuses it");
+    assert!(matches!(refused.error.kind(), ErrorKind::Unposted { .. }), "{}", refused.error);
+    assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     assert_eq!(queues.outstanding(), 0);
 }

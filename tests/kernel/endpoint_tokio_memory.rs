@@ -1,0 +1,121 @@
+//! The safe tier for tasks: what messages allocate.
+
+use std::net::SocketAddr;
+
+use rdmacm::cm::Membership;
+use rdmacm::endpoint::tokio::{Connection, DatagramSocket};
+use rdmacm::endpoint::{Buffer, DatagramSettings, Memory, Rights, Settings};
+use tokio::runtime::Builder;
+use tokio::task;
+
+use crate::allocation;
+use crate::bed::{rxe, siw};
+use crate::endpoint_tokio::{filled, in_time, pair};
+
+/// Of 8 bytes.
+async fn word(connection: &Connection) -> Buffer {
+    let mut buffer = connection.buffer().await.expect("a buffer");
+    buffer.set_len(8).expect("it fits");
+    buffer
+}
+
+async fn echoes(server: Connection) {
+    while let Some(message) = server.recv().await.expect("receive") {
+        let mut answer = server.buffer().await.expect("a buffer");
+        answer.copy_from(&message).expect("it fits");
+        server.post(answer).expect("post");
+    }
+}
+
+/// All calls that are made for messages, and for memory of the peer: each has to wait here, as one thread does all.
+async fn on_a_connection(address: SocketAddr) {
+    let [client, server] = pair(address, &Settings::default()).await;
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, Rights::all()).await.expect("export");
+    let remote = export.remote();
+    let server = task::spawn(echoes(server));
+    let has_atomics = address.ip() != siw(0).ip();
+    let mut before = 0;
+    for round in 0..60 {
+        // What is made for the first messages only.
+        if round == 10 {
+            before = allocation::count();
+        }
+        client.post(filled(&client, b"one").await).expect("post");
+        client.flush().await.expect("flush");
+        drop(client.send(filled(&client, b"two").await).await.expect("send"));
+        for text in [b"one", b"two"] {
+            let message = client.recv().await.expect("receive").expect("an answer");
+            assert_eq!(*message, *text);
+        }
+        drop(client.write(word(&client).await, &remote, 0).await.expect("write"));
+        drop(client.read(word(&client).await, &remote, 0).await.expect("read"));
+        if has_atomics {
+            client.fetch_add(&remote, 0, 1).await.expect("add");
+            client.compare_swap(&remote, 0, 1, 2).await.expect("swap");
+        }
+    }
+    assert_eq!(allocation::count() - before, 0, "of 50 rounds");
+    drop(client);
+    server.await.expect("it has heard of the end");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_messages_of_tasks_allocate_nothing() {
+    alone(on_a_connection(rxe(0)));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_messages_of_tasks_allocate_nothing() {
+    alone(on_a_connection(siw(0)));
+}
+
+/// Runs it in this thread, whose allocations are counted.
+fn alone(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(in_time(test));
+}
+
+async fn on_sockets() {
+    let settings = DatagramSettings::default();
+    let [client, server] = [
+        DatagramSocket::bind(rxe(0), &settings).await.expect("bind"),
+        DatagramSocket::bind(rxe(0), &settings).await.expect("bind"),
+    ];
+    let at = server.local_addr().expect("an IP address");
+    let serving = task::spawn(async move {
+        loop {
+            let (datagram, sender) = server.recv_from().await.expect("receive");
+            let mut answer = server.buffer().await.expect("a buffer");
+            answer.copy_from(&datagram).expect("it fits");
+            server.post_to(answer, &sender).await.expect("post");
+        }
+    });
+    let peer = client.resolve(at).await.expect("resolve");
+    let group = SocketAddr::from(([239, 1, 5, 1], 0));
+    let group = client.join(group, Membership::Full).await.expect("join");
+    let mut before = 0;
+    for round in 0..60 {
+        if round == 10 {
+            before = allocation::count();
+        }
+        for peer in [&peer, group.peer()] {
+            let mut buffer = client.buffer().await.expect("a buffer");
+            buffer.copy_from(b"there and back").expect("it fits");
+            drop(client.send_to(buffer, peer).await.expect("send"));
+            let (answer, _) = client.recv_from().await.expect("receive");
+            assert_eq!(*answer, *b"there and back");
+        }
+        client.flush().await.expect("flush");
+    }
+    assert_eq!(allocation::count() - before, 0, "of 50 rounds");
+    serving.abort();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_of_tasks_allocate_nothing() {
+    alone(on_sockets());
+}

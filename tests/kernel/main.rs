@@ -13,7 +13,6 @@ mod child;
 mod completion;
 mod connection;
 mod datagram;
-mod dice;
 mod drain;
 mod endpoint_busy_poll;
 mod endpoint_connect;
@@ -85,3 +84,5 @@ mod window;
 mod window_keeps;
 mod wire;
 mod xrc;
+
+use rdmacm_tests::dice;

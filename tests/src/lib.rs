@@ -1,5 +1,6 @@
 //! Helpers that several of the test targets share.
 
+pub mod dice;
 mod process;
 
 use std::env;

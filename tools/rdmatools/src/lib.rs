@@ -3,6 +3,7 @@
 //! A library, so that another program can carry the tools: see [`main`]. An applet is a module with its `Options` and a `run` that
 //! writes to the output it is given, and a variant of `Applet`.
 
+pub mod chart;
 mod cmatose;
 mod cmtime;
 mod datagram;

@@ -47,6 +47,12 @@ A command line that is wrong ends with status 2.
       by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
       thread. Goals that are not reached are named; they do not change the exit status.
 
+  soak [--minutes N] [--kernel 6.1|6.12]
+      Makes connections and breaks them at random for N minutes, 30 without it, with many threads, on both
+      levels of the library and both devices, with data that is checked; meanwhile looks 30 times at the
+      memory, descriptors and kernel objects that are there while nobody has a connection: a table, a
+      verdict, which is the exit status too, and a picture, soak-KERNEL.svg in cargo's target directory.
+
   ci
       Checks format, lints and documentation, then does what test does.
 ";
@@ -61,6 +67,7 @@ pub(crate) enum Task {
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
     Bench(Subject, Vec<Kernel>, Vec<Device>),
+    Soak(Duration, Kernel),
     Ci(Selection),
 }
 
@@ -81,6 +88,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         Some("vm") => vm(arguments),
         Some("test") => test(arguments),
         Some("bench") => bench(arguments),
+        Some("soak") => soak(arguments),
         Some("ci") => alone("ci", arguments, Task::Ci(everything())),
         Some("help") => Ok(Task::Help),
         _ => Err(Error::new(format!("unknown command {task:?}; {HELP}"))),
@@ -162,6 +170,22 @@ fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     }
     let devices = if devices.is_empty() { Device::ALL.to_vec() } else { devices };
     Ok(Task::Bench(subject, kernels, devices))
+}
+
+fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    let (mut time, mut kernel_of) = (Duration::from_secs(30 * 60), Kernel::V6_12);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--minutes") => {
+                let minutes = |text: &str| text.parse().ok().filter(|minutes: &u32| *minutes > 0);
+                let minutes = value(&mut arguments, "--minutes", minutes)?;
+                time = Duration::from_secs(u64::from(minutes) * 60);
+            }
+            Some("--kernel") => kernel_of = kernel(&mut arguments)?,
+            _ => return Err(Error::new(format!("soak does not take {argument:?}; {HELP}"))),
+        }
+    }
+    Ok(Task::Soak(time, kernel_of))
 }
 
 fn seconds(arguments: &mut impl Iterator<Item = OsString>) -> Result<Duration> {
@@ -249,6 +273,18 @@ mod tests {
             bench("bench data --kernel 6.1 --device siw"),
             (Subject::Data, vec![Kernel::V6_1], vec![Device::Siw])
         );
+    }
+
+    #[test]
+    fn soak_takes_minutes_and_a_kernel() {
+        let soak = |line| match parsed(line) {
+            Ok(Task::Soak(time, kernel)) => (time.as_secs(), kernel),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(soak("soak"), (1800, Kernel::V6_12));
+        assert_eq!(soak("soak --minutes 2 --kernel 6.1"), (120, Kernel::V6_1));
+        assert!(parsed("soak --minutes 0").is_err());
+        assert!(parsed("soak 5").is_err());
     }
 
     #[test]

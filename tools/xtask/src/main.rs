@@ -19,6 +19,7 @@ mod machine;
 mod modules;
 mod packages;
 mod pair;
+mod soak;
 mod test;
 mod vm;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
         Task::Bench(subject, kernels, devices) => bench::run(subject, &kernels, &devices),
+        Task::Soak(time, kernel) => soak::run(time, kernel),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     };
     done.unwrap_or_else(|error| failed(&error, vm::BED_FAILED))

@@ -11,8 +11,12 @@ use crate::batch::{self, Batch, Ended, Place, TOOLS};
 use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::libtest::{self, Artifact, Counts, Tally};
-use crate::packages;
 use crate::vm::{self, Guest};
+use crate::{packages, soak};
+
+/// The step that lets connections be made and broken at random, by its name, and how long it does.
+const SOAK: &str = "soak";
+const SOAK_TIME: Duration = Duration::from_secs(20);
 
 /// The target whose tests need no guest.
 const HEADERS: &str = "headers";
@@ -150,6 +154,15 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         for batch in &alone {
             progress(&format!("== {}", batch.name()));
             tests.add_program(&batch.name(), Some(batch.count()), batch.run(vm::pass_on));
+        }
+        let has_devices = |guest: &&Guest| guest.kernel == Kernel::V6_12;
+        if let Some(guest) = guests.iter().find(has_devices).filter(|_| selection.chooses(SOAK)) {
+            progress(&format!("== {SOAK} on Linux {}", guest.kernel.name()));
+            let passed = soak::run(SOAK_TIME, guest.kernel).and_then(|status| match status {
+                ExitCode::SUCCESS => Ok(()),
+                _ => Err(Error::new("it failed")),
+            });
+            tests.step(SOAK, passed);
         }
         for (name, listed, ended, output) in beside.join().expect("running does not panic") {
             progress(&format!("== {name}"));

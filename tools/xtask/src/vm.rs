@@ -12,9 +12,10 @@ use guest::error::{Context, Result};
 use guest::plan::{Device, HostCommand, Plan, Work};
 use guest::report::{Frame, Status};
 
+use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Outcome};
-use crate::{driver, host, initramfs, packages};
+use crate::{driver, initramfs, packages};
 
 /// Exit status where the test bed failed: set-up, boot, time limit, no report.
 pub(crate) const BED_FAILED: u8 = 125;
@@ -177,12 +178,17 @@ pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
     guest.fetch()?;
     let directory = env::current_dir().context("find the current directory")?;
     let outcome = guest.run(&directory, command, pass_on)?;
-    let (code, said) = ending(&outcome);
+    let program = command.first().map(|name| name.to_string_lossy());
+    Ok(end(&outcome, &program.unwrap_or_default()))
+}
+
+/// Ends as `program` did in a guest, and says what there is to say about that.
+pub(crate) fn end(outcome: &Outcome, program: &str) -> ExitCode {
+    let (code, said) = ending(outcome);
     if let Some(said) = said {
-        let program = command.first().map(|name| name.to_string_lossy());
-        eprintln!("xtask: {}: {said}", program.unwrap_or_default());
+        progress(&format!("{program}: {said}"));
     }
-    Ok(ExitCode::from(code))
+    ExitCode::from(code)
 }
 
 /// The exit status, and what there is to say about it.

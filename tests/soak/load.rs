@@ -1,0 +1,84 @@
+//! Threads that make connections and break them, and where they are kept still.
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+
+use rdmacm_tests::dice::Dice;
+
+use crate::Outcome;
+use crate::round::{Fate, Round};
+
+/// What listens, and plays both ends of a connection.
+pub(crate) trait Server: Sized {
+    fn listen(address: IpAddr) -> Outcome<Self>;
+    fn play(&self, round: &Round) -> Outcome;
+}
+
+/// What the threads share.
+#[derive(Debug, Default)]
+pub(crate) struct Yard {
+    /// Who plays reads; who wants nobody to play writes.
+    gate: RwLock<()>,
+    over: AtomicBool,
+    /// So far: connections that carried data, those that did not come about, bytes.
+    connected: AtomicU64,
+    broken_off: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What was done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Done {
+    pub(crate) connected: u64,
+    pub(crate) broken_off: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Yard {
+    /// Waits until nobody plays. Nobody does until what is returned is dropped.
+    pub(crate) fn still(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the threads end.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn done(&self) -> Done {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Done {
+            connected: value(&self.connected),
+            broken_off: value(&self.broken_off),
+            bytes: value(&self.bytes),
+        }
+    }
+
+    /// Plays rounds on the device of `address` until it is over, a few with each listener.
+    pub(crate) fn play<S: Server>(&self, address: IpAddr, seed: u64) -> Outcome {
+        let mut dice = Dice(seed);
+        loop {
+            let _playing = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            if self.over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let server = S::listen(address)?;
+            for _ in 0..=dice.roll(4) {
+                let round = Round::new(&mut dice);
+                let played = server.play(&round);
+                played.map_err(|error| -> Box<dyn Error + Send + Sync> {
+                    let tier = std::any::type_name::<S>();
+                    format!("{tier} on {address}, {round:?}: {error}").into()
+                })?;
+                let count = match round.fate {
+                    Fate::Connected => &self.connected,
+                    Fate::Abandoned | Fate::Rejected => &self.broken_off,
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(round.volume(), Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Connections made and broken at random by many threads, on both levels of the library and every device, with their
+//! data checked; and from time to time, while all stand still, a look at what is left of that: see the [usage](USAGE).
+
+mod census;
+mod load;
+mod low;
+mod picture;
+mod round;
+mod safe;
+
+use std::env;
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdmacm::endpoint;
+use rdmacm_tests::{promised, promised_device};
+
+use crate::census::{Held, Sample};
+use crate::load::Yard;
+
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const USAGE: &str = "usage: soak SECONDS
+Prints a table, a verdict and, as the last thing, a picture: SVG.";
+
+/// Threads of each level on each device; each has one more while it makes a connection.
+const THREADS: usize = 3;
+/// Into how many parts looks cut the time, and what a part takes at least: before each all have to come to an end.
+const PARTS: u32 = 30;
+const PART: Duration = Duration::from_secs(2);
+
+fn main() -> Outcome<ExitCode> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [seconds] = &arguments[..] else { return Err(USAGE.into()) };
+    let time = Duration::from_secs(seconds.parse()?);
+    let names = promised("RDMACM_TEST_DEVICES");
+    let names: Vec<&str> = names.split(',').collect();
+    let devices: Vec<_> = names.iter().map(|name| promised_device(name)).collect();
+    let before = Held::now(&devices)?;
+    let mut out = io::stdout();
+    writeln!(
+        out,
+        "seconds  connected  broken off      MB  RSS KiB  fds  objects  kernel slab KiB"
+    )?;
+    let yard = Yard::default();
+    let (failures, failed) = mpsc::channel();
+    let mut samples = Vec::new();
+    let mut faults = thread::scope(|scope| -> Outcome<Vec<String>> {
+        let start = Instant::now();
+        let mut look = |yard: &Yard| -> Outcome {
+            let still = yard.still();
+            let sample = Sample::take(start.elapsed(), yard.done(), &devices, &before)?;
+            drop(still);
+            show(&sample, &mut out)?;
+            samples.push(sample);
+            Ok(())
+        };
+        look(&yard)?;
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for name in &names {
+            let address: IpAddr = match *name {
+                "siw0" => [10, 0, 0, 2].into(),
+                _ => [10, 0, 0, 1].into(),
+            };
+            for play in [Yard::play::<low::Listener>, Yard::play::<endpoint::Listener>] {
+                for _ in 0..THREADS {
+                    seed = seed.rotate_left(7) ^ 0x2545_f491_4f6c_dd1d;
+                    let (yard, failures) = (&yard, failures.clone());
+                    scope.spawn(move || {
+                        if let Err(error) = play(yard, address, seed) {
+                            // Somebody listens until all have ended.
+                            let _ = failures.send(error.to_string());
+                        }
+                    });
+                }
+            }
+        }
+        drop(failures);
+        let mut faults = Vec::new();
+        let mut looked = Ok(());
+        while looked.is_ok() && start.elapsed() < time {
+            if let Ok(failure) = failed.recv_timeout(PART.max(time / PARTS)) {
+                faults.push(failure);
+                break;
+            }
+            looked = look(&yard);
+        }
+        yard.end();
+        faults.extend(failed.iter());
+        looked.map(|()| faults)
+    })?;
+    faults.extend(census::faults(&samples, &before));
+    let done = yard.done();
+    for fault in &faults {
+        writeln!(out, "FAULT: {fault}")?;
+    }
+    writeln!(
+        out,
+        "soak {}: {} connections with {} MB of data, {} broken off, {} looks in {} s on {}",
+        if faults.is_empty() { "passed" } else { "FAILED" },
+        done.connected,
+        done.bytes / 1_000_000,
+        done.broken_off,
+        samples.len(),
+        time.as_secs(),
+        names.join(" and "),
+    )?;
+    write!(out, "{}", picture::svg(&samples))?;
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:7}  {:9}  {:10}  {:6}  {:7}  {:3}  {:7}  {:15}",
+        sample.at.as_secs(),
+        sample.done.connected,
+        sample.done.broken_off,
+        sample.done.bytes / 1_000_000,
+        sample.resident_kib,
+        sample.held.descriptors,
+        sample.held.count(),
+        sample.slab_kib,
+    )
+}
+
+/// What two ends came to: success where both had it, otherwise what they say.
+pub(crate) fn joined(client: Outcome, server: thread::Result<Outcome>) -> Outcome {
+    let server = server.unwrap_or_else(|_| Err("it panicked".into()));
+    match (client, server) {
+        (Ok(()), Ok(())) => Ok(()),
+        (client, server) => Err(format!("client: {client:?}; server: {server:?}").into()),
+    }
+}

@@ -1,0 +1,123 @@
+//! What happens on one connection: decided before it is made, so that both ends know it.
+
+use std::time::Duration;
+
+use rdmacm_tests::dice::Dice;
+
+use crate::Outcome;
+
+/// Long enough for anything that a loaded machine does.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// No message is longer.
+pub(crate) const LONGEST: usize = 8192;
+
+/// How far a connection gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The client gives up before it asks the server.
+    Abandoned,
+    /// The server says no.
+    Rejected,
+    /// It carries data.
+    Connected,
+}
+
+/// A side of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// A connection to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    pub(crate) fate: Fate,
+    /// Who ends it, when all data is there; the other one waits for that.
+    pub(crate) ender: Side,
+    /// Whether it is disconnected, or just dropped.
+    pub(crate) in_order: bool,
+    /// How many messages go each way, in turn. The client begins, as iWARP demands.
+    pub(crate) messages: usize,
+    /// Bytes of each message.
+    pub(crate) size: usize,
+    /// Whether the client also writes to the server's memory, and reads that.
+    pub(crate) remote: bool,
+    /// Where all bytes come from.
+    seed: u64,
+    /// What this end still decides for itself.
+    pub(crate) dice: Dice,
+}
+
+impl Round {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        let fate = match dice.roll(8) {
+            0 => Fate::Abandoned,
+            1 => Fate::Rejected,
+            _ => Fate::Connected,
+        };
+        let ender = if dice.roll(2) == 0 { Side::Client } else { Side::Server };
+        Self {
+            fate,
+            ender,
+            in_order: dice.roll(2) == 0,
+            messages: 1 + dice.roll(8),
+            size: 1 + dice.roll(LONGEST),
+            remote: dice.roll(2) == 0,
+            seed: dice.number(),
+            dice: Dice(dice.number()),
+        }
+    }
+
+    /// The bytes of one part of the data: no two parts have the same.
+    pub(crate) fn bytes(&self, part: Part) -> Vec<u8> {
+        let (kind, number) = match part {
+            Part::ToClient(number) => (1, number),
+            Part::ToServer(number) => (2, number),
+            Part::Remote => (3, 0),
+        };
+        let mut dice = Dice(self.seed.rotate_left(kind) ^ (number as u64 + 1) << 32 | 1);
+        // Seeds that differ little have numbers that do, at first.
+        for _ in 0..8 {
+            dice.number();
+        }
+        let mut bytes = Vec::with_capacity(self.size + size_of::<u64>());
+        while bytes.len() < self.size {
+            bytes.extend(dice.number().to_ne_bytes());
+        }
+        bytes.truncate(self.size);
+        bytes
+    }
+
+    /// That what has come is what was sent.
+    pub(crate) fn check(&self, part: Part, found: &[u8]) -> Outcome {
+        let due = self.bytes(part);
+        if found == due {
+            return Ok(());
+        }
+        let place = due.iter().zip(found).position(|(due, found)| due != found);
+        let place = place.unwrap_or_else(|| due.len().min(found.len()));
+        let (wanted, came) = (due.len(), found.len());
+        Err(format!("DATA WRONG: {part:?}: {came} of {wanted} bytes, different from {place} on")
+            .into())
+    }
+
+    /// How many bytes the connection carries.
+    pub(crate) fn volume(&self) -> u64 {
+        if self.fate != Fate::Connected {
+            return 0;
+        }
+        let parts = 2 * self.messages + if self.remote { 2 } else { 0 };
+        (parts * self.size) as u64
+    }
+}
+
+/// A part of the data.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    ToClient(usize),
+    ToServer(usize),
+    /// What the client writes to the server's memory.
+    Remote,
+}

@@ -1,0 +1,128 @@
+//! A connection of the safe tier.
+
+use std::thread;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::RejectReason;
+use rdmacm::endpoint::{
+    Buffer, Connection, Connector, Incoming, Listener, Memory, Message, Remote, Rights, Settings,
+};
+
+use crate::load::Server;
+use crate::round::{Fate, LONG, LONGEST, Part, Round, Side};
+use crate::{Outcome, joined};
+
+impl Server for Listener {
+    fn listen(address: std::net::IpAddr) -> Outcome<Self> {
+        Ok(Self::bind(std::net::SocketAddr::new(address, 0))?)
+    }
+
+    fn play(&self, round: &Round) -> Outcome {
+        if round.fate == Fate::Abandoned {
+            drop(connector().start(address(self)?)?);
+            return Ok(());
+        }
+        thread::scope(|scope| {
+            let server = scope.spawn(|| serve(self.incoming_timeout(LONG)?, round));
+            let client = connect(self, round);
+            // Both, as one alone says little.
+            joined(client, server.join())
+        })
+    }
+}
+
+fn settings() -> Settings {
+    Settings { send_buffers: 2, receive_buffers: 4, buffer_size: LONGEST, ..Settings::default() }
+}
+
+fn connector() -> Connector {
+    Connector::new().timeout(LONG).settings(settings())
+}
+
+fn address(listener: &Listener) -> Outcome<std::net::SocketAddr> {
+    listener.local_addr().ok_or_else(|| "it does not listen on an IP address".into())
+}
+
+fn connect(listener: &Listener, round: &Round) -> Outcome {
+    let connected = connector().connect(address(listener)?);
+    let connection = match (connected, round.fate) {
+        (Err(error), Fate::Rejected) if matches!(error.kind(), ErrorKind::Rejected(_)) => {
+            return Ok(());
+        }
+        (Ok(_), Fate::Rejected) => return Err("a rejected connection stands".into()),
+        (connected, _) => connected?,
+    };
+    for number in 0..round.messages {
+        give(&connection, round, Part::ToServer(number))?;
+        take(&connection, round, Part::ToClient(number))?;
+    }
+    if round.remote {
+        let descriptor = message(&connection)?;
+        let remote = Remote::from_bytes(&descriptor)?;
+        let buffer = filled(&connection, &round.bytes(Part::Remote))?;
+        let mut buffer = connection.write_timeout(buffer, &remote, 0, LONG)?;
+        buffer.set_len(round.size)?;
+        buffer.fill(0);
+        let buffer = connection.read_timeout(buffer, &remote, 0, LONG)?;
+        round.check(Part::Remote, &buffer)?;
+        connection.post(filled(&connection, b"done")?)?;
+    }
+    end(&connection, round, Side::Client)
+}
+
+fn serve(incoming: Incoming, round: &Round) -> Outcome {
+    if round.fate == Fate::Rejected {
+        // Otherwise it goes unanswered, which rejects it too.
+        if round.dice.clone().roll(2) == 0 {
+            incoming.reject(RejectReason::CONSUMER_DEFINED, b"no")?;
+        }
+        return Ok(());
+    }
+    let connection = incoming.accept(&settings(), &[], LONG)?;
+    for number in 0..round.messages {
+        take(&connection, round, Part::ToServer(number))?;
+        give(&connection, round, Part::ToClient(number))?;
+    }
+    if round.remote {
+        let memory = Memory::new(round.size)?;
+        let export = connection.export(&memory, Rights::READ | Rights::WRITE)?;
+        connection.send_timeout(filled(&connection, &export.descriptor())?, LONG)?;
+        message(&connection)?;
+        let mut found = vec![0; round.size];
+        memory.read(0, &mut found)?;
+        round.check(Part::Remote, &found)?;
+    }
+    end(&connection, round, Side::Server)
+}
+
+fn filled(connection: &Connection, bytes: &[u8]) -> Outcome<Buffer> {
+    let mut buffer = connection.buffer_timeout(LONG)?;
+    buffer.copy_from(bytes)?;
+    Ok(buffer)
+}
+
+fn give(connection: &Connection, round: &Round, part: Part) -> Outcome {
+    Ok(connection.post(filled(connection, &round.bytes(part))?)?)
+}
+
+fn message(connection: &Connection) -> Outcome<Message> {
+    connection.recv_timeout(LONG)?.ok_or_else(|| "the peer has ended the connection".into())
+}
+
+fn take(connection: &Connection, round: &Round, part: Part) -> Outcome {
+    round.check(part, &message(connection)?)
+}
+
+/// Ends the connection, or waits until the peer does.
+fn end(connection: &Connection, round: &Round, side: Side) -> Outcome {
+    if round.ender != side {
+        return match connection.recv_timeout(LONG)? {
+            None => Ok(()),
+            Some(_) => Err("a message too many".into()),
+        };
+    }
+    // Dropped without being closed, it would not wait for what is on its way.
+    let ended =
+        if round.in_order { connection.close(LONG) } else { connection.flush_timeout(LONG) };
+    Ok(ended?)
+}

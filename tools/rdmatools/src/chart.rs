@@ -1,0 +1,262 @@
+//! Diagrams as SVG: lines over an axis each way.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 860.0;
+/// Of one diagram, and where in it the axes are.
+const HEIGHT: f64 = 430.0;
+const LEFT: f64 = 78.0;
+const RIGHT: f64 = 110.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 56.0;
+/// Above the first diagram.
+const HEAD: f64 = 44.0;
+
+const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}\
+    .t{font-size:18px;font-weight:600}.y{font-weight:600}.n{font-weight:600}\
+    .g{stroke:#e4e4e4}.a{stroke:#666}.l{fill:none;stroke-width:2.2;stroke-linejoin:round}";
+
+/// Blue, red, green: of lines that are told apart.
+pub const COLORS: [&str; 3] = ["#1b6ca8", "#d1603d", "#3f8f5a"];
+
+/// How the distances on an axis grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// With the values. The vertical axis begins at zero.
+    Linear,
+    /// With their logarithms.
+    Logarithmic,
+}
+
+/// One diagram.
+#[derive(Debug)]
+pub struct Diagram<'a> {
+    /// What the vertical axis shows.
+    pub heading: &'a str,
+    /// What the horizontal axis shows.
+    pub across: &'a str,
+    /// Of both axes.
+    pub scale: Scale,
+    /// What is marked on the horizontal axis, from one end to the other.
+    pub marks: Vec<(f64, String)>,
+    /// What is drawn.
+    pub lines: Vec<Line<'a>>,
+}
+
+/// A line through points from left to right.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// Stands at its end.
+    pub name: &'a str,
+    /// One of [`COLORS`].
+    pub color: &'a str,
+    /// Where it goes.
+    pub points: Vec<[f64; 2]>,
+    /// How high the band above it goes, for each point; empty where there is none.
+    pub upper: Vec<f64>,
+}
+
+/// A picture of diagrams, one below the other.
+#[must_use]
+pub fn svg(title: &str, diagrams: &[Diagram<'_>]) -> String {
+    let height = diagrams.iter().fold(HEAD, |height, _| height + HEIGHT);
+    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         width=\"{WIDTH}\" height=\"{height}\">\n<style>{STYLE}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+         <text class=\"t\" x=\"{LEFT}\" y=\"30\">{title}</text>\n"
+    );
+    let mut top = HEAD;
+    for diagram in diagrams {
+        diagram.draw(top, &mut svg);
+        top += HEIGHT;
+    }
+    svg + "</svg>\n"
+}
+
+/// An axis, from the lower end to the upper one.
+struct Axis {
+    scale: Scale,
+    values: [f64; 2],
+    places: [f64; 2],
+}
+
+impl Axis {
+    fn place(&self, value: f64) -> f64 {
+        let scaled = |value: f64| match self.scale {
+            Scale::Linear => value,
+            Scale::Logarithmic => value.ln(),
+        };
+        let [low, high] = self.values.map(scaled);
+        let part =
+            if high > low { (scaled(value.max(self.values[0])) - low) / (high - low) } else { 0.5 };
+        self.places[0] + part * (self.places[1] - self.places[0])
+    }
+}
+
+/// 1, 2 and 5 times the powers of ten.
+fn round_numbers() -> Vec<f64> {
+    let decades = (-3..12).map(|power| 10_f64.powi(power));
+    decades.flat_map(|ten| [1.0, 2.0, 5.0].map(|digit| digit * ten)).collect()
+}
+
+/// What is marked on a vertical axis, so that all values from `low` to `high` lie between two marks.
+fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
+    let all = round_numbers();
+    match scale {
+        Scale::Logarithmic => {
+            let first = all.iter().rposition(|tick| *tick <= low).unwrap_or(0);
+            let last = all.iter().position(|tick| *tick >= high).unwrap_or(all.len() - 1);
+            all[first..=last.max(first + 1)].to_vec()
+        }
+        Scale::Linear => {
+            let step = all.into_iter().find(|step| step * 6.0 >= high).unwrap_or(high);
+            let mut ticks = vec![0.0, step];
+            while ticks[ticks.len() - 1] < high {
+                ticks.push(ticks[ticks.len() - 1] + step);
+            }
+            ticks
+        }
+    }
+}
+
+/// A number as short as it can be.
+fn short(value: f64) -> String {
+    match value {
+        value if value >= 1e6 => format!("{}M", value / 1e6),
+        value if value >= 1e4 => format!("{}k", value / 1e3),
+        // What multiples of 1, 2 and 5 are off by.
+        value => format!("{}", (value * 1e6).round() / 1e6),
+    }
+}
+
+impl Diagram<'_> {
+    fn draw(&self, top: f64, svg: &mut String) {
+        let heights = || self.lines.iter().flat_map(|line| line.points.iter().map(|[_, y]| *y));
+        let upper = self.lines.iter().flat_map(|line| line.upper.iter().copied());
+        let low = heights().fold(f64::INFINITY, f64::min);
+        let high = heights().chain(upper).fold(0.0, f64::max);
+        let ticks = ticks(self.scale, low, high);
+        let (left, right) = (LEFT, WIDTH - RIGHT);
+        let (ceiling, floor) = (top + TOP, top + HEIGHT - BOTTOM);
+        let (Some(first), Some(last)) = (self.marks.first(), self.marks.last()) else { return };
+        let scale = self.scale;
+        let x = Axis { scale, values: [first.0, last.0], places: [left, right] };
+        let ends = [ticks[0], ticks[ticks.len() - 1]];
+        let y = Axis { scale, values: ends, places: [floor, ceiling] };
+        let mut put = |text: String| svg.push_str(&text);
+        put(format!(
+            "<text class=\"y\" x=\"{left}\" y=\"{:.1}\">{}</text>\n",
+            ceiling - 12.0,
+            self.heading
+        ));
+        for tick in &ticks {
+            let at = y.place(*tick);
+            put(format!("<path class=\"g\" d=\"M{left} {at:.1}H{right}\"/>"));
+            put(format!(
+                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+                left - 9.0,
+                at + 4.5,
+                short(*tick)
+            ));
+        }
+        for (value, text) in &self.marks {
+            let at = x.place(*value);
+            put(format!("<path class=\"a\" d=\"M{at:.1} {floor}v5\"/>"));
+            put(format!(
+                "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>\n",
+                floor + 21.0
+            ));
+        }
+        put(format!("<path class=\"a\" d=\"M{left} {floor}H{right}\"/>\n"));
+        put(format!(
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+            f64::midpoint(left, right),
+            floor + 42.0,
+            self.across
+        ));
+        let mut names = Vec::new();
+        for line in &self.lines {
+            let placed = |[across, up]: [f64; 2]| [x.place(across), y.place(up)];
+            let points: Vec<_> = line.points.iter().copied().map(placed).collect();
+            let color = line.color;
+            let Some([end, height]) = points.last().copied() else { continue };
+            if !line.upper.is_empty() {
+                let over = line.points.iter().zip(&line.upper);
+                let mut outline: Vec<_> = over.map(|([x, _], y)| placed([*x, *y])).collect();
+                outline.extend(points.iter().rev());
+                put(format!(
+                    "<path fill=\"{color}\" opacity=\".13\" d=\"M{}Z\"/>\n",
+                    path(&outline)
+                ));
+            }
+            put(format!("<path class=\"l\" stroke=\"{color}\" d=\"M{}\"/>\n", path(&points)));
+            for [x, y] in points {
+                put(format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{color}\"/>"));
+            }
+            names.push((height, end, color, line.name));
+        }
+        // A name at the end of each line, none over another.
+        names.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut free = ceiling;
+        for (height, end, color, name) in names {
+            let at = height.max(free);
+            free = at + 16.0;
+            put(format!(
+                "\n<text class=\"n\" x=\"{:.1}\" y=\"{:.1}\" style=\"fill:{color}\">{name}</text>",
+                end + 11.0,
+                at + 4.5
+            ));
+        }
+        put("\n".into());
+    }
+}
+
+fn path(points: &[[f64; 2]]) -> String {
+    points.iter().fold(String::new(), |mut path, [x, y]| {
+        let line = if path.is_empty() { "" } else { "L" };
+        write!(path, "{line}{x:.1} {y:.1}").expect("a string takes everything");
+        path
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_enclose_what_there_is() {
+        assert_eq!(ticks(Scale::Logarithmic, 3.0, 48.0), [2.0, 5.0, 10.0, 20.0, 50.0]);
+        assert_eq!(ticks(Scale::Logarithmic, 5.0, 5.0), [5.0, 10.0]);
+        assert_eq!(ticks(Scale::Linear, 3.0, 48.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]);
+        assert_eq!(ticks(Scale::Linear, 0.0, 0.0), [0.0, 0.001]);
+        assert_eq!([0.2, 5.0, 2e4, 5e6].map(short), ["0.2", "5", "20k", "5M"]);
+    }
+
+    #[test]
+    fn a_linear_diagram_shows_its_lines_from_zero() {
+        let line = |name, height| Line {
+            name,
+            color: COLORS[0],
+            points: vec![[0.0, height], [10.0, height]],
+            upper: Vec::new(),
+        };
+        let svg = svg(
+            "a < b",
+            &[Diagram {
+                heading: "KiB",
+                across: "seconds",
+                scale: Scale::Linear,
+                marks: [0.0, 5.0, 10.0].map(|at| (at, at.to_string())).to_vec(),
+                lines: vec![line("low", 0.0), line("high", 50.0)],
+            }],
+        );
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert!(svg.contains("a &lt; b") && svg.contains(">high<") && svg.contains(">seconds<"));
+        // From the left to the right end, at the bottom and at the top.
+        assert!(svg.contains("d=\"M78.0 418.0L750.0 418.0\""), "{svg}");
+        assert!(svg.contains("d=\"M78.0 78.0L750.0 78.0\""), "{svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+}

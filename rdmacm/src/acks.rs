@@ -1,9 +1,10 @@
 //! Counting acknowledged events against the number that the kernel says it reported.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-use std::thread::{self, ThreadId};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
+use crate::concurrent::thread::{self, ThreadId};
+use crate::concurrent::{AtomicU32, Condvar, Mutex, MutexGuard};
 use crate::lock::unpoisoned;
 use crate::sys::process::Process;
 
@@ -120,15 +121,17 @@ impl Acks {
     }
 
     fn wait_for(&self, reported: u32, counted: fn(u32, u32) -> u32) {
-        let behind = |state: &mut State| {
+        let behind = |state: &State| {
             // Both counters wrap; they are never 2^31 apart.
             let missing = reported.wrapping_sub(counted(self.acknowledged(), state.recent));
             missing != 0 && missing < 1 << 31
         };
         let mut state = self.lock();
         state.waiting += 1;
-        let waited = self.risen.wait_while(state, behind);
-        unpoisoned(waited).waiting -= 1;
+        while behind(&state) {
+            state = unpoisoned(self.risen.wait(state));
+        }
+        state.waiting -= 1;
     }
 
     /// Makes everybody else wait.
@@ -178,7 +181,10 @@ impl Drop for Unacknowledged {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_model;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicBool;
 

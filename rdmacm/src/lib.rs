@@ -74,6 +74,7 @@
 mod acks;
 pub mod addr;
 pub mod cm;
+mod concurrent;
 pub mod device;
 pub mod endpoint;
 mod error;

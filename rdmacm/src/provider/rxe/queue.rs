@@ -11,12 +11,15 @@
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use verbs_abi::rxe::{mminfo, rxe_queue_buf};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+#[cfg(all(test, loom))]
+use crate::concurrent::FromPtr as _;
+use crate::concurrent::{AtomicU32, reads, writes};
 use crate::provider::request::total;
 use crate::provider::{PostError, Posted};
 use crate::sys::mapping::Mapping;
@@ -106,7 +109,9 @@ impl<E> Queue<E> {
         if next == theirs {
             return Err(PostError::Full(self.capacity()));
         }
-        Ok(Slot { start: self.slot(ours), next, queue: self })
+        let start = self.slot(ours);
+        writes(start);
+        Ok(Slot { start, next, queue: self })
     }
 
     /// Whether one of the indices is above the mask.
@@ -159,9 +164,11 @@ impl<E: FromBytes> Queue<E> {
             return Ok(0);
         }
         for place in into.iter_mut().take(count) {
+            let slot = self.slot(ours);
+            reads(slot);
             // SAFETY: the slot is valid for reads of an `E`, which is within it, as was checked, and
             // any bytes are one; nothing is said of its alignment.
-            *place = made(unsafe { self.slot(ours).cast::<E>().read_unaligned() });
+            *place = made(unsafe { slot.cast::<E>().read_unaligned() });
             ours = ours.wrapping_add(1) & self.mask;
         }
         self.word(CONSUMER).store(ours, Ordering::Release);
@@ -256,6 +263,9 @@ impl<E> Slot<'_, E> {
         self.queue.word(PRODUCER).store(self.next, Ordering::Release);
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_model;
 
 #[cfg(test)]
 mod tests {

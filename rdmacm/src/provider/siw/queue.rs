@@ -15,12 +15,15 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
 use zerocopy::{Immutable, IntoBytes};
 
+#[cfg(all(test, loom))]
+use crate::concurrent::FromPtr as _;
+use crate::concurrent::{AtomicU8, AtomicU16, AtomicU32, fence, reads, writes};
 use crate::provider::{PostError, Posted};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
@@ -215,6 +218,7 @@ impl<E: Work> Ring<E> {
         if flags.load(Ordering::Acquire) & VALID != 0 {
             return Err(PostError::Full(self.capacity()));
         }
+        writes(start);
         let (count, elements) = (count.wrapping_add(1), PhantomData);
         Ok(Free { place, start, flags, count, elements })
     }
@@ -293,6 +297,7 @@ impl Leftovers {
     fn empty(&self, slot: u32) -> u64 {
         let mut id = [0; size_of::<u64>()];
         let from = self.place.element(slot);
+        reads(from);
         // SAFETY: `from` is valid for reads of an element, which begins with the identifier and
         // which nobody fills before its flags are cleared; `id` is valid for writes by being an
         // array; bytes have no alignment; the two do not overlap, as no array of ours is made
@@ -340,6 +345,7 @@ impl Ring<siw_cqe> {
         if u16::from(flags.load(Ordering::Acquire)) & VALID == 0 {
             return None;
         }
+        reads(element);
         // SAFETY: `element` is valid for reads of one, of which any bytes are one; nothing is said of
         // its alignment.
         let taken = unsafe { element.cast::<siw_cqe>().read_unaligned() };
@@ -395,6 +401,9 @@ impl Arming {
         fence(Ordering::SeqCst);
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_model;
 
 #[cfg(test)]
 mod tests {

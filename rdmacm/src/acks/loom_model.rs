@@ -1,0 +1,100 @@
+//! Events that are handed out and acknowledged in some threads, and a destroy that waits in another.
+
+use std::ptr::NonNull;
+
+use super::*;
+use crate::concurrent::{check, reads, writes};
+
+/// What the threads that have events write to, and who waited for them frees.
+#[derive(Clone)]
+struct Object(Arc<u64>);
+
+impl Object {
+    fn at(&self) -> NonNull<u8> {
+        NonNull::from(&*self.0).cast()
+    }
+
+    fn is_used(&self) {
+        reads(self.at());
+    }
+
+    fn is_freed(&self) {
+        writes(self.at());
+    }
+}
+
+/// Starts a thread that is done with `events` one after the other, and uses the object before that.
+fn user(object: &Object, events: Vec<Unacknowledged>) -> thread::JoinHandle<()> {
+    let object = object.clone();
+    thread::spawn(move || {
+        for event in events {
+            object.is_used();
+            drop(event);
+        }
+    })
+}
+
+#[test]
+fn loom_destroy_comes_after_every_event() {
+    check(|| {
+        let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
+        let users = [(); 2].map(|()| user(&object, vec![acks.hand_out(true)]));
+        // What the kernel says it has reported.
+        acks.wait(2);
+        object.is_freed();
+        users.into_iter().for_each(|user| user.join().expect("it does not panic"));
+    });
+}
+
+#[test]
+fn loom_destroy_waits_for_an_event_that_is_yet_to_be_handed_out() {
+    check(|| {
+        let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
+        let reader = thread::spawn({
+            let (acks, object) = (Arc::clone(&acks), object.clone());
+            move || {
+                for _ in 0..2 {
+                    let event = acks.hand_out(true);
+                    object.is_used();
+                    drop(event);
+                }
+            }
+        });
+        acks.wait(2);
+        object.is_freed();
+        reader.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_who_holds_an_event_knows_it_whatever_others_do() {
+    check(|| {
+        let acks = Arc::new(Acks::default());
+        let own = acks.hand_out(true);
+        let other = thread::spawn({
+            let acks = Arc::clone(&acks);
+            move || {
+                drop(acks.hand_out(true));
+                assert!(!acks.held_by_this_thread());
+            }
+        });
+        assert!(acks.held_by_this_thread());
+        drop(own);
+        assert!(!acks.held_by_this_thread());
+        other.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_a_move_waits_for_what_was_reported_before_it() {
+    check(|| {
+        let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
+        let user = user(&object, vec![acks.hand_out(true)]);
+        acks.moved();
+        // One of the new channel's, which does not count.
+        drop(acks.hand_out(true));
+        acks.wait_for_earlier(1);
+        object.is_freed();
+        user.join().expect("it does not panic");
+    });
+}

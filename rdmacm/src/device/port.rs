@@ -11,6 +11,9 @@ use crate::sys::sysfs::Directory;
 
 const OPERATION: &str = "read the state of";
 
+/// More ports than any device has: of what says that it has more, these are asked for.
+const MOST_PORTS: u32 = 0xffff;
+
 /// A port of a device, which iproute2 calls a link.
 ///
 /// A snapshot, except for the tables, which are read when they are asked for.
@@ -92,7 +95,7 @@ impl Port {
 
     /// Every port of a device, a port that tells nothing included.
     pub(super) fn all(sources: &mut Sources, device: &Device) -> Vec<Self> {
-        (1..=device.port_count.unwrap_or(0))
+        (1..=device.port_count.unwrap_or(0).min(MOST_PORTS))
             .map(|number| {
                 Self::read(sources, device, number)
                     .unwrap_or_else(|_| Self::unknown(sources, device, number))
@@ -213,6 +216,14 @@ mod tests {
             assert_eq!(error.errno(), libc::EINVAL, "{error}");
         }
         assert!(kernel.requests().is_empty());
+    }
+
+    #[test]
+    fn a_device_with_more_ports_than_there_can_be_takes_no_end_of_neither_time_nor_memory() {
+        let (mut sources, kernel) = Sources::netlink_only(&[]);
+        drop(kernel);
+        let device = Device { port_count: Some(u32::MAX), ..device() };
+        assert_eq!(Port::all(&mut sources, &device).len(), 0xffff);
     }
 
     #[test]

@@ -78,6 +78,9 @@ mod concurrent;
 pub mod device;
 pub mod endpoint;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod guide;
 mod lock;
 mod non_exhaustive;

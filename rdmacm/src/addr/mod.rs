@@ -4,6 +4,8 @@
 //! [`CmId::bind`](crate::cm::CmId::bind) and [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr)
 //! take.
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod ib;
 mod info;
 

@@ -65,6 +65,8 @@ mod create_ep;
 mod delivery;
 mod event;
 mod external;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod id;
 mod migrate;
 mod multicast;

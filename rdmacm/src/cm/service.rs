@@ -283,7 +283,7 @@ fn wanted_service(text: &str) -> Option<rdma_ucm_ib_service> {
 }
 
 /// Where a service is, and how to reach it.
-fn service_info(record: &ib_user_service_rec) -> AddrInfo {
+pub(super) fn service_info(record: &ib_user_service_rec) -> AddrInfo {
     let mut peer = IbAddress::new(Gid(record.gid), PortSpace::Ib, 0);
     peer.pkey = record.pkey.get();
     peer.service_id = record.id.get();

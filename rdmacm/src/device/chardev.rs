@@ -69,7 +69,7 @@ pub fn rdma_cm() -> Chardev {
     rdma_cm_from(&mut Sources::open())
 }
 
-fn rdma_cm_from(sources: &mut Sources) -> Chardev {
+pub(super) fn rdma_cm_from(sources: &mut Sources) -> Chardev {
     const NAME: &str = "rdma_cm";
     let request =
         Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV).string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, NAME);

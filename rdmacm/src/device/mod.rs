@@ -15,8 +15,10 @@
 
 mod chardev;
 mod discovery;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod gid_table;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod golden;
 mod guid;
 mod kind;

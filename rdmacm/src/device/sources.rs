@@ -1,10 +1,10 @@
 //! Where knowledge about devices comes from.
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 use crate::sys::netlink::fake::{Kernel, kernel};
 use crate::sys::netlink::{Failure, Socket};
 use crate::sys::sysfs::Directory;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 use crate::sys::sysfs::fake::Tree;
 
 /// The two ways to ask the kernel about devices. Either may be missing.
@@ -26,7 +26,7 @@ impl Sources {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Sources {
     /// A socket that has these answers, and no sysfs.
     pub(super) fn netlink_only(answers: &[Vec<u8>]) -> (Self, Kernel) {

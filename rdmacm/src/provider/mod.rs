@@ -11,6 +11,8 @@
 #![expect(unsafe_code, reason = "registering and posting give memory to the device")]
 
 mod error;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod generic;
 mod kernel;
 mod request;

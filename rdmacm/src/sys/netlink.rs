@@ -6,7 +6,7 @@
 //!
 //! Source: `include/uapi/rdma/rdma_netlink.h`, `drivers/infiniband/core/{netlink,nldev}.c`.
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 mod message;
 
@@ -26,6 +26,8 @@ use crate::error::{Error, ErrorKind};
 use message::{ATTRIBUTE_HEADER, Body, MESSAGE_HEADER, messages};
 
 pub(crate) use message::Attributes;
+#[cfg(fuzzing)]
+pub(crate) use message::walk;
 
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;

@@ -85,7 +85,7 @@ impl Directory {
 }
 
 /// A tree of files that looks like sysfs, for tests.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fake {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -110,8 +110,9 @@ pub(crate) mod fake {
             let tree = Self { root: std::env::temp_dir().join(name) };
             for (path, content) in files {
                 let path = tree.root.join(path);
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                std::fs::write(path, format!("{content}\n")).unwrap();
+                let parent = path.parent().expect("it is below the root");
+                std::fs::create_dir_all(parent).expect("make a directory");
+                std::fs::write(path, format!("{content}\n")).expect("write a file");
             }
             tree
         }

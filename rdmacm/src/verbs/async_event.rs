@@ -160,7 +160,7 @@ fn kind(event_type: ib_event_type) -> Kind {
 }
 
 /// Makes what was read the program's; `None` where its object is gone.
-fn event(read: &ib_uverbs_async_event_desc) -> Option<AsyncEvent> {
+pub(super) fn event(read: &ib_uverbs_async_event_desc) -> Option<AsyncEvent> {
     let (event_type, number) = (read.event_type, read.element.get());
     let object = |element: fn(Token) -> AsyncElement| {
         let (token, unacknowledged) = hand_out(number)?;

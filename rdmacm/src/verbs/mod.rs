@@ -36,6 +36,8 @@ mod copied_memory;
 mod drain;
 mod event_file;
 mod exclusive;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod global_route;
 mod memory;
 mod memory_window;

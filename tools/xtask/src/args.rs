@@ -7,6 +7,7 @@ use guest::error::{Error, Result};
 use guest::plan::Device;
 
 use crate::bench::Subject;
+use crate::fuzz;
 use crate::kernel::Kernel;
 use crate::test::Selection;
 use crate::vm::Guest;
@@ -53,6 +54,15 @@ A command line that is wrong ends with status 2.
       memory, descriptors and kernel objects that are there while nobody has a connection: a table, a
       verdict, which is the exit status too, and a picture, soak-KERNEL.svg in cargo's target directory.
 
+  fuzz [--seconds N] [FILTER]
+      Feeds any bytes to what hears kernels and peers, each target whose name contains FILTER for N seconds (3
+      without): tests/fuzz. `test` does so too. What fails is in target/fuzz/artifacts; the program of the target, in
+      target/fuzz, does it again with that file as its argument.
+
+  sanitize [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
+      Runs the kernel tests whose name contains FILTER under AddressSanitizer, on 6.12 or the kernel named. Needs
+      a nightly compiler, and is no part of `test`.
+
   ci
       Checks format, lints and documentation, then does what test does.
 ";
@@ -68,6 +78,8 @@ pub(crate) enum Task {
     Test(Selection),
     Bench(Subject, Vec<Kernel>, Vec<Device>),
     Soak(Duration, Kernel),
+    Fuzz { filter: Option<String>, time: Duration },
+    Sanitize(Selection),
     Ci(Selection),
 }
 
@@ -86,7 +98,13 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     match task.to_str() {
         Some("demo") => alone("demo", arguments, Task::Demo),
         Some("vm") => vm(arguments),
-        Some("test") => test(arguments),
+        Some("test") => Ok(Task::Test(selection("test", everything(), arguments)?)),
+        Some("fuzz") => fuzz(arguments),
+        Some("sanitize") => {
+            let limit = Duration::from_secs(3600);
+            let sanitized = Selection { kernels: vec![Kernel::V6_12], limit, ..everything() };
+            Ok(Task::Sanitize(selection("sanitize", sanitized, arguments)?))
+        }
         Some("bench") => bench(arguments),
         Some("soak") => soak(arguments),
         Some("ci") => alone("ci", arguments, Task::Ci(everything())),
@@ -102,7 +120,7 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
         match option.to_str() {
             Some("--kernel") => guest.kernel = kernel(&mut arguments)?,
             Some("--device") => devices.push(device(&mut arguments, &devices)?),
-            Some("--timeout") => guest.limit = seconds(&mut arguments)?,
+            Some("--timeout") => guest.limit = seconds(&mut arguments, "--timeout")?,
             Some("--memory") => {
                 guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
             }
@@ -136,19 +154,37 @@ fn everything() -> Selection {
     Selection { kernels: Kernel::ALL.to_vec(), filter: None, limit }
 }
 
-fn test(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let mut selection = everything();
+/// What a task that runs tests is to run, which without arguments is all of `selection`.
+fn selection(
+    task: &str,
+    mut selection: Selection,
+    mut arguments: impl Iterator<Item = OsString>,
+) -> Result<Selection> {
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--kernel") => selection.kernels = vec![kernel(&mut arguments)?],
-            Some("--timeout") => selection.limit = seconds(&mut arguments)?,
+            Some("--timeout") => selection.limit = seconds(&mut arguments, "--timeout")?,
             Some(filter) if selection.filter.is_none() && !filter.starts_with('-') => {
                 selection.filter = Some(filter.to_owned());
             }
-            _ => return Err(Error::new(format!("test does not take {argument:?}; {HELP}"))),
+            _ => return Err(Error::new(format!("{task} does not take {argument:?}; {HELP}"))),
         }
     }
-    Ok(Task::Test(selection))
+    Ok(selection)
+}
+
+fn fuzz(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    let (mut filter, mut time) = (None, fuzz::MOMENT);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--seconds") => time = seconds(&mut arguments, "--seconds")?,
+            Some(text) if filter.is_none() && !text.starts_with('-') => {
+                filter = Some(text.to_owned());
+            }
+            _ => return Err(Error::new(format!("fuzz does not take {argument:?}; {HELP}"))),
+        }
+    }
+    Ok(Task::Fuzz { filter, time })
 }
 
 fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
@@ -188,8 +224,8 @@ fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     Ok(Task::Soak(time, kernel_of))
 }
 
-fn seconds(arguments: &mut impl Iterator<Item = OsString>) -> Result<Duration> {
-    value(arguments, "--timeout", |text| text.parse().ok().map(Duration::from_secs))
+fn seconds(arguments: &mut impl Iterator<Item = OsString>, option: &str) -> Result<Duration> {
+    value(arguments, option, |text| text.parse().ok().map(Duration::from_secs))
 }
 
 /// A device that is none of the ones that were named before.
@@ -261,6 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_and_sanitize_take_one_filter() {
+        let Ok(Task::Fuzz { filter, time }) = parsed("fuzz --seconds 9 ring") else {
+            panic!("refused");
+        };
+        assert_eq!((filter.as_deref(), time), (Some("ring"), Duration::from_secs(9)));
+        assert!(parsed("fuzz a b").is_err() && parsed("fuzz --seconds").is_err());
+        let Ok(Task::Sanitize(selection)) = parsed("sanitize rxe") else { panic!("refused") };
+        assert_eq!(selection.kernels, [Kernel::V6_12]);
+        assert_eq!(selection.filter.as_deref(), Some("rxe"));
+        assert!(parsed("sanitize --nocapture").is_err());
+    }
+
+    #[test]
     fn bench_takes_its_subject_a_kernel_and_a_device() {
         let bench = |line| match parsed(line) {
             Ok(Task::Bench(subject, kernels, devices)) => (subject, kernels, devices),
@@ -301,6 +350,7 @@ mod tests {
         for (line, part) in [
             ("bench", "the subject is missing"),
             ("bench latency", "bench does not know \"latency\""),
+            ("fuzz --quickly", "fuzz does not take \"--quickly\""),
             ("bench connect quickly", "bench does not take \"quickly\""),
             ("", "a command is missing"),
             ("fly", "unknown command \"fly\""),

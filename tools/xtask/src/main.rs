@@ -11,14 +11,17 @@ mod cpio;
 mod demo;
 mod driver;
 mod foreign;
+mod fuzz;
 mod host;
 mod initramfs;
 mod kernel;
 mod libtest;
+mod loom;
 mod machine;
 mod modules;
 mod packages;
 mod pair;
+mod sanitize;
 mod soak;
 mod test;
 mod vm;
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
         Task::Test(selection) => Ok(test::run(&selection)),
         Task::Bench(subject, kernels, devices) => bench::run(subject, &kernels, &devices),
         Task::Soak(time, kernel) => soak::run(time, kernel),
+        Task::Fuzz { filter, time } => Ok(fuzz::run(filter.as_deref(), time)),
+        Task::Sanitize(selection) => Ok(sanitize::run(&selection)),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     };
     done.unwrap_or_else(|error| failed(&error, vm::BED_FAILED))

@@ -12,7 +12,7 @@ use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::libtest::{self, Artifact, Counts, Tally};
 use crate::vm::{self, Guest};
-use crate::{packages, soak};
+use crate::{fuzz, loom, packages, soak};
 
 /// The step that lets connections be made and broken at random, by its name, and how long it does.
 const SOAK: &str = "soak";
@@ -45,7 +45,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    fn chooses(&self, test: &str) -> bool {
+    pub(crate) fn chooses(&self, test: &str) -> bool {
         self.filter.as_deref().is_none_or(|filter| test.contains(filter))
     }
 }
@@ -148,6 +148,8 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
             pairs.iter().map(run).collect::<Vec<_>>()
         });
         on_host(selection, tests);
+        loom::add(selection, tests);
+        fuzz::add(selection, tests);
         if let Some((artifact, listed)) = headers {
             on_headers(artifact, &listed, &guests, tests);
         }
@@ -174,7 +176,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
 
 /// Makes sure that the packages are installed which the tests need.
 pub(crate) fn require_packages() -> Result<()> {
-    let mut wanted = PACKAGES.to_vec();
+    let mut wanted = [&PACKAGES[..], &fuzz::PACKAGES].concat();
     wanted.extend(Guest::packages());
     wanted.sort_unstable();
     wanted.dedup();
@@ -245,7 +247,7 @@ fn on_headers(artifact: &Artifact, listed: &[String], guests: &[Guest], tests: &
 }
 
 /// The ignored tests of a program.
-fn listed(artifact: &Artifact) -> Result<Vec<String>> {
+pub(crate) fn listed(artifact: &Artifact) -> Result<Vec<String>> {
     let mut program = Command::new(&artifact.program);
     program.args(["--ignored", "--list", "--format", "terse"]).stdin(Stdio::null());
     let list = host::output(&mut program, "list the tests")?;
@@ -254,7 +256,7 @@ fn listed(artifact: &Artifact) -> Result<Vec<String>> {
 
 impl Tests {
     /// Adds a program's tests. Each way in which it was not what it should have been is a trouble.
-    fn add_program(&mut self, name: &str, listed: Option<usize>, ended: Result<Ended>) {
+    pub(crate) fn add_program(&mut self, name: &str, listed: Option<usize>, ended: Result<Ended>) {
         let Ended { counts, success, complaints } = match ended {
             Ok(ended) => ended,
             Err(error) => return self.trouble(&format!("{name}: {error}")),
@@ -288,7 +290,7 @@ fn uapi_headers(guests: &[Guest]) -> Result<String> {
 }
 
 /// Runs a program of the host, passes its output on and counts the tests in it.
-fn counted(command: &mut Command) -> Result<Ended> {
+pub(crate) fn counted(command: &mut Command) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
     let doing = || format!("run {name}");
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();

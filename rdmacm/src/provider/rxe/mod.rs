@@ -9,6 +9,8 @@
 //! See [`provider`](super). Unsafe are only the posts, which give memory to the device.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod queue;
 mod send;
 

@@ -67,7 +67,7 @@ impl<E> Queue<E> {
     }
 
     /// The ring in `mapping`, if its geometry holds together and its slots are large enough.
-    fn over(mapping: Mapping, least: usize) -> Option<Self> {
+    pub(super) fn over(mapping: Mapping, least: usize) -> Option<Self> {
         let elements = PhantomData;
         let mut queue = Self { mapping, mask: 0, log2_element: 0, behind: 0, elements };
         if queue.mapping.len() < DATA {

@@ -15,6 +15,8 @@
 //! See [`provider`](super). Unsafe are only registration and posts, which give memory to the device.
 #![expect(unsafe_code, reason = "registering and posting give memory to the device")]
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod queue;
 
 use std::mem::{self, offset_of};

@@ -117,7 +117,7 @@ impl<E> Ring<E> {
     }
 
     /// The ring of `elements` in `mapping`, if it can be one.
-    fn over(mapping: Mapping, elements: u32) -> Option<Self> {
+    pub(super) fn over(mapping: Mapping, elements: u32) -> Option<Self> {
         let size = size_of::<E>();
         let length = (elements as usize).checked_mul(size)?;
         if !elements.is_power_of_two() || length > mapping.len() {

@@ -1,4 +1,5 @@
 //! A kernel that gives prepared answers, for tests.
+#![cfg_attr(fuzzing, expect(dead_code, reason = "fuzzing has its own answers"))]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -17,9 +18,11 @@ pub(crate) struct Kernel {
 /// ...
 pub(crate) fn kernel(datagrams: &[Vec<u8>]) -> (Socket, Kernel) {
     let (ours, theirs) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .expect("a pair of sockets");
     for datagram in datagrams {
-        let sent = send(theirs.as_raw_fd(), datagram, MsgFlags::MSG_DONTWAIT).unwrap();
+        let sent =
+            send(theirs.as_raw_fd(), datagram, MsgFlags::MSG_DONTWAIT).expect("there is room");
         assert_eq!(sent, datagram.len());
     }
     (Socket::over(ours), Kernel { fd: theirs })
@@ -39,7 +42,7 @@ impl Kernel {
 
 /// A message of the kernel.
 pub(crate) fn message(kind: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(MESSAGE_HEADER + payload.len()).unwrap();
+    let length = u32::try_from(MESSAGE_HEADER + payload.len()).expect("short");
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(kind.to_ne_bytes());
     message.extend([0; 2]);
@@ -69,9 +72,9 @@ pub(crate) fn done(sequence: u32, status: i32) -> Vec<u8> {
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text
         .lines()
-        .flat_map(|line| line.split('|').next().unwrap().chars())
+        .flat_map(|line| line.split('|').next().expect("a first part").chars())
         .filter(|digit| !digit.is_whitespace())
-        .map(|digit| digit.to_digit(16).unwrap())
+        .map(|digit| digit.to_digit(16).expect("a digit"))
         .collect();
-    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("two digits")).collect()
 }

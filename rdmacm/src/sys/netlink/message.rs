@@ -159,35 +159,36 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
+/// Reads everything that can be read in `bytes`, and returns how many messages there were.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn walk(bytes: &[u8]) -> usize {
+    fn read(attributes: Attributes<'_>, depth: u32) {
+        for (kind, value) in attributes.iter() {
+            assert!(value.len() <= attributes.bytes.len());
+            attributes.u8(kind);
+            attributes.u32(kind);
+            attributes.u64(kind);
+            attributes.string(kind);
+            if depth > 0 {
+                attributes.nests(kind).for_each(|nest| read(nest, depth - 1));
+            }
+        }
+    }
+    let mut count = 0;
+    for message in messages(bytes) {
+        count += 1;
+        if let Ok(Some(Body::Answer(answer))) = message.and_then(|message| message.body()) {
+            read(answer, 2);
+        }
+    }
+    assert!(count <= bytes.len() / MESSAGE_HEADER + 1);
+    count
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fake::{done, message};
     use super::*;
-
-    /// Reads everything that can be read in `bytes`, and returns how many messages there were.
-    fn walk(bytes: &[u8]) -> usize {
-        fn read(attributes: Attributes<'_>, depth: u32) {
-            for (kind, value) in attributes.iter() {
-                assert!(value.len() <= attributes.bytes.len());
-                attributes.u8(kind);
-                attributes.u32(kind);
-                attributes.u64(kind);
-                attributes.string(kind);
-                if depth > 0 {
-                    attributes.nests(kind).for_each(|nest| read(nest, depth - 1));
-                }
-            }
-        }
-        let mut count = 0;
-        for message in messages(bytes) {
-            count += 1;
-            if let Ok(Some(Body::Answer(answer))) = message.and_then(|message| message.body()) {
-                read(answer, 2);
-            }
-        }
-        assert!(count <= bytes.len() / MESSAGE_HEADER + 1);
-        count
-    }
 
     /// xorshift64*: the same bytes in every run.
     struct Random(u64);

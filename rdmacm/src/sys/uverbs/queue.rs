@@ -39,6 +39,14 @@ impl Polled {
         Box::new(Self::new_zeroed())
     }
 
+    /// What any bytes say of completions.
+    #[cfg(fuzzing)]
+    pub(crate) fn hold(input: &mut crate::fuzzing::Input<'_>) {
+        let most = usize::from(input.byte()) % (Self::MOST + 1);
+        let polled: Self = input.value();
+        assert!(polled.stored(most).map_or(0, <[_]>::len) <= most);
+    }
+
     /// The completions that the kernel says it has stored, where `most` were asked for.
     fn stored(&self, most: usize) -> Result<&[ib_uverbs_wc], &'static str> {
         let count = usize::try_from(self.header.count).unwrap_or(usize::MAX);

@@ -9,8 +9,8 @@ use crate::concurrent::{Condvar, Mutex, check};
 
 type Element = u64;
 
-/// How many elements go through a ring, which holds one.
-const ELEMENTS: u32 = 2;
+/// How many elements go through a ring, which holds one, in two slots: the third is where the first was.
+const ELEMENTS: u32 = 3;
 
 /// A ring that holds one element, as both ends have it.
 fn ends() -> (Queue<Element>, Kernel) {

@@ -1,0 +1,102 @@
+//! What the connection manager's file answers.
+
+use std::fs::File;
+
+use ucma_abi::{
+    rdma_cm_event_type, rdma_ucm_event_resp, rdma_ucm_query_addr_resp,
+    rdma_ucm_query_ib_service_records, rdma_ucm_query_path_records, rdma_ucm_query_route_resp,
+};
+use verbs_abi::{AlignedU64, ib_path_rec_data};
+use zerocopy::IntoBytes;
+
+use super::channel::{ChannelInner, EventChannel};
+use super::id::CmId;
+use super::parse::{EventData, EventType, RawEvent, Service};
+use super::port_space::PortSpace;
+use super::reject::RejectReason;
+use super::route::PathRecord;
+use super::service::service_info;
+use crate::addr;
+use crate::fuzzing::Input;
+use crate::sys::ucma::UcmaFile;
+
+/// A channel whose kernel takes every command and answers zeros.
+fn channel() -> EventChannel {
+    let silent = File::options().read(true).write(true).open("/dev/null").expect("open");
+    EventChannel { inner: ChannelInner::new(UcmaFile::new(silent.into())) }
+}
+
+/// Events, one behind the other: of any bytes, or of one of three ids, of which two are destroyed on the way.
+pub fn events(bytes: &[u8]) {
+    parse(bytes);
+    let channel = channel();
+    let spaces = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Tcp];
+    let mut ids = spaces.map(|space| CmId::new(&channel, space).ok());
+    let mut kept = Vec::new();
+    let mut input = Input(bytes);
+    while !input.is_empty() {
+        let choice = input.byte();
+        let mut response: rdma_ucm_event_resp = input.value();
+        // A number that leads somewhere is not to be found by chance.
+        if let Some(Some(id)) = ids.get(usize::from(choice & 3)) {
+            response.uid = AlignedU64::new(id.token().get());
+        }
+        if choice & 4 != 0 {
+            response.event = rdma_cm_event_type(response.event.0 % 24);
+        }
+        let raw = RawEvent::from_bytes(response.as_bytes()).expect("whole");
+        let Some(mut event) = channel.deliver(&raw) else { continue };
+        assert!(!format!("{event:?}").is_empty());
+        let request = event.take_request();
+        if choice & 8 != 0 {
+            // As a program that goes on with both.
+            kept.push((event, request));
+        } else {
+            drop(event);
+            if let Some(id) = request.filter(|_| choice & 16 != 0) {
+                id.destroy().expect("the kernel takes it, and nothing is out");
+            }
+        }
+        if choice & 32 != 0 {
+            ids[usize::from(choice >> 6 & 1)] = None;
+        }
+    }
+}
+
+/// What an event says without an id.
+fn parse(bytes: &[u8]) {
+    let Ok(event) = RawEvent::from_bytes(bytes) else { return };
+    let event_type = event.event_type();
+    assert!(!event_type.to_string().is_empty());
+    assert_eq!(EventType::from(u32::from(event_type)), event_type);
+    let _ = (event.uid(), event.handle(), event.ece(), RejectReason(event.status()).to_string());
+    for service in [Service::Connected, Service::Datagram] {
+        match event.data(service) {
+            EventData::Connection(param) => assert!(param.private_data.len() <= 255),
+            EventData::Datagram(param) => assert!(param.private_data.len() <= 255),
+            EventData::None | EventData::Argument(_) => {}
+        }
+    }
+}
+
+/// Responses that hold more than numbers: addresses, paths and service records.
+pub fn answers(bytes: &[u8]) {
+    let input = || Input(bytes);
+    let paths: rdma_ucm_query_path_records = input().value();
+    assert!(paths.paths().len() <= rdma_ucm_query_path_records::CAPACITY);
+    for data in paths.paths() {
+        let path = PathRecord::from(data);
+        assert_eq!(PathRecord::from(&ib_path_rec_data::from(&path)), path);
+    }
+    let services: rdma_ucm_query_ib_service_records = input().value();
+    assert!(services.services().len() <= rdma_ucm_query_ib_service_records::CAPACITY);
+    for record in services.services() {
+        assert!(service_info(record).dst_addr.is_some());
+    }
+    let addresses: rdma_ucm_query_addr_resp = input().value();
+    for slot in [&addresses.src_addr, &addresses.dst_addr] {
+        addr::fuzzing::address(slot);
+    }
+    let route: rdma_ucm_query_route_resp = input().value();
+    assert!(!format!("{route:?}").is_empty());
+}

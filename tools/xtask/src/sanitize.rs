@@ -1,0 +1,73 @@
+//! `cargo xtask sanitize`: the kernel tests under AddressSanitizer, which needs a nightly compiler.
+
+use std::process::{ExitCode, Output, Stdio};
+
+use guest::error::{Context, Error, Result};
+
+use crate::batch::{self, Place};
+use crate::host::{self, progress};
+use crate::libtest::{self, Artifact};
+use crate::test::{self, Selection, Tests};
+use crate::vm::{self, Guest};
+
+/// The tests that it is for.
+const KERNEL: &str = "kernel";
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Runs them, on each of the kernels.
+pub(crate) fn run(selection: &Selection) -> ExitCode {
+    let mut tests = Tests::default();
+    match test::require_packages().and_then(|()| build()) {
+        Ok(artifact) => on_kernels(&artifact, selection, &mut tests),
+        Err(error) => tests.stop(&error),
+    }
+    tests.finish()
+}
+
+fn on_kernels(artifact: &Artifact, selection: &Selection, tests: &mut Tests) {
+    let all = match test::listed(artifact) {
+        Ok(all) => all.into_iter().filter(|test| selection.chooses(test)).collect::<Vec<_>>(),
+        Err(error) => return tests.stop(&error),
+    };
+    for kernel in &selection.kernels {
+        let guest = Guest { limit: selection.limit, memory_mb: 4096, ..Guest::new(*kernel) };
+        if let Err(error) = guest.fetch() {
+            tests.step(KERNEL, Err(error));
+            continue;
+        }
+        // What runs in a pair of guests does not touch other memory than the rest.
+        for place in Place::IN_ONE {
+            let Some(batch) = batch::Batch::new(place, artifact, &guest, &all) else { continue };
+            let name = format!("{}, under AddressSanitizer", batch.name());
+            progress(&format!("== {name}"));
+            tests.add_program(&name, Some(batch.count()), batch.run(vm::pass_on));
+        }
+    }
+}
+
+/// Builds the tests, with the sanitizer.
+fn build() -> Result<Artifact> {
+    let nightly = host::command("rustup").args(["run", "nightly", "rustc", "--version"]).output();
+    if !nightly.is_ok_and(|output| output.status.success()) {
+        let message = "AddressSanitizer needs a nightly compiler, and there is none: \
+                       rustup toolchain install nightly --profile minimal";
+        return Err(Error::new(message));
+    }
+    progress("building the tests, with AddressSanitizer");
+    let mut cargo = host::command("rustup");
+    cargo.args(["run", "nightly", "cargo", "test", "--package", "rdmacm-tests", "--test", KERNEL]);
+    cargo.args(["--no-run", "--message-format=json-render-diagnostics", "--target", TARGET]);
+    cargo.arg("--target-dir").arg(host::build_directory().join("sanitize"));
+    cargo.current_dir(host::workspace()).stderr(Stdio::inherit());
+    cargo.env("RUSTFLAGS", "-Zsanitizer=address").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let Output { status, stdout: messages, .. } = cargo.output().context("build the tests")?;
+    let manifest = batch::directory().join("Cargo.toml");
+    let manifest = manifest.to_string_lossy();
+    let mut found =
+        libtest::integration_tests(&String::from_utf8_lossy(&messages), manifest.as_ref());
+    match found.pop().filter(|_| status.success()) {
+        Some(artifact) => Ok(artifact),
+        None => Err(Error::new("cannot build the tests: cargo says why above")),
+    }
+}

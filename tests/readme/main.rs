@@ -39,21 +39,51 @@ fn module(module: &str) -> Option<String> {
     files.into_iter().find_map(|file| fs::read_to_string(tests.join(file)).ok())
 }
 
-/// Every file of the library.
-fn library() -> String {
-    let mut text = String::new();
-    let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdmacm/src")];
+/// Every file of the library: its path in it, and its text.
+fn files() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdmacm/src");
+    let mut directories = vec![source.clone()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).expect("read a directory") {
             let path = entry.expect("read an entry").path();
             if path.is_dir() {
                 directories.push(path);
             } else {
-                text += &fs::read_to_string(&path).expect("read a file");
+                let text = fs::read_to_string(&path).expect("read a file");
+                let path = path.strip_prefix(&source).expect("it is in there");
+                files.push((path.to_str().expect("a plain name").to_owned(), text));
             }
         }
     }
-    text
+    files
+}
+
+/// The text of every file of the library.
+fn library() -> String {
+    files().into_iter().map(|(_, text)| text).collect()
+}
+
+#[test]
+fn the_audit_has_every_module_that_may_be_unsafe() {
+    let audit = include_str!("../../SECURITY.md");
+    let row = |line: &str| Some(line.strip_prefix("| `")?.split_once(".rs` |")?.0.to_owned());
+    let mut listed: Vec<String> = audit.lines().filter_map(row).collect();
+    let opens = |text: &str| {
+        text.lines().any(|line| {
+            line.starts_with("#![expect(unsafe_code") || line.contains("allow(unsafe_code")
+        })
+    };
+    let mut open = Vec::new();
+    for (path, text) in files().into_iter().filter(|(_, text)| opens(text)) {
+        assert!(text.contains("//! # Safety"), "{path} does not say what it relies on");
+        open.push(path.strip_suffix(".rs").expect("a source file").to_owned());
+    }
+    for modules in [&mut listed, &mut open] {
+        modules.sort();
+    }
+    assert!(open.len() > 10, "{open:?}");
+    assert_eq!(listed, open, "SECURITY.md and the library");
 }
 
 #[test]

@@ -83,6 +83,23 @@ mod asynchronous {
     }
 }
 
+mod datagrams {
+    include!("../../rdmacm/src/guide/snippets/datagrams.rs");
+
+    pub(super) fn runs(local: SocketAddr) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let answer = runtime.expect("a runtime").block_on(async {
+            let socket = DatagramSocket::bind(local, &DatagramSettings::default()).await?;
+            let server = socket.local_addr().expect("an IP address");
+            let serving = tokio::spawn(echo(socket));
+            let answer = ask(local, server, b"hello").await;
+            serving.abort();
+            answer
+        });
+        assert_eq!(answer.expect("ask"), b"hello");
+    }
+}
+
 mod errors {
     include!("../../rdmacm/src/guide/snippets/errors.rs");
 
@@ -117,6 +134,7 @@ fn the_listings_do_what_they_say() {
     run(rxe(0));
     first_connection::runs(rxe(0));
     asynchronous::runs(rxe(0));
+    datagrams::runs(rxe(0));
 }
 
 /// But for those whose client sends at once: siw may let a message lie that comes while the server accepts.

@@ -31,6 +31,17 @@
 //! A call that is dropped before it is ready, by a timeout or a `select!`, loses nothing: no message, no
 //! buffer, no memory that a device still uses. Each says what comes of it.
 //!
+//! # Datagrams
+//!
+//! A socket for datagrams has no connections to wait for: it finds a peer by its address, once, and answers
+//! whoever has sent it something. What was lost is for the program to ask for again. Threads and event loops
+//! have [`DatagramSocket`](crate::endpoint::DatagramSocket); tasks have it so:
+//!
+#![cfg_attr(feature = "tokio", doc = "```no_run")]
+#![cfg_attr(not(feature = "tokio"), doc = "```text")]
+#![doc = include_str!("snippets/datagrams.rs")]
+//! ```
+//!
 //! # What blocks all the same
 //!
 //! Registering memory and destroying objects are commands that the kernel takes its time for; on iWARP so is

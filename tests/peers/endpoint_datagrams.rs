@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdmacm::cm::Membership;
-use rdmacm::endpoint::{DatagramSettings, DatagramSocket, Message, Peer};
+use rdmacm::endpoint::{DatagramSettings, DatagramSocket, Message, Peer, tokio as tasks};
+use tokio::runtime::Builder;
+use tokio::time;
 
 use crate::datagram::{assert_printed, start};
 use crate::rping::{Program, listening};
@@ -63,6 +65,34 @@ fn a_udaddy_of_c_serves() {
         ];
         assert_printed(&server.finish(), &lines, address);
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_udaddy_of_c_serves_tasks() {
+    let server = listening(start(Program::C, &format!("udaddy -b {V4} -c 1 -C 5 -S 100")));
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let exchange = async {
+        let local = SocketAddr::new(V4.parse().expect("an address"), 0);
+        let settings = DatagramSettings::default();
+        let socket = tasks::DatagramSocket::bind(local, &settings).await.expect("bind");
+        let peer = socket.resolve(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
+        for _ in 0..5 {
+            let mut buffer = socket.buffer().await.expect("a buffer");
+            buffer.set_len(100).expect("it fits");
+            buffer.set_imm_data(Some(socket.qp_num()));
+            drop(socket.send_to(buffer, &peer).await.expect("send"));
+        }
+        for _ in 0..5 {
+            let (message, sender) = socket.recv_from().await.expect("receive");
+            assert_eq!((message.len(), message.imm_data()), (100, Some(peer.qp_num())));
+            assert_eq!(sender, peer);
+        }
+    };
+    let in_time = async { time::timeout(LONG, exchange).await };
+    runtime.block_on(in_time).expect("nothing is lost");
+    let ended = server.finish();
+    assert!(ended.status.success(), "{}", ended.stderr);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use rdmacm_tests::{Process, promised, promised_device};
 
@@ -10,9 +11,14 @@ use crate::{SIW, V4};
 
 /// Runs an example, which is built beside the tools.
 pub(crate) fn example(name: &str, arguments: &[&str]) -> Process {
+    example_within(LIMIT, name, arguments)
+}
+
+/// The same, which may take that long.
+pub(crate) fn example_within(limit: Duration, name: &str, arguments: &[&str]) -> Process {
     let tools = promised("RDMACM_TEST_RDMATOOLS");
     let built = Path::new(&tools).parent().expect("the tools are in a directory");
-    Process::start(Command::new(built.join("examples").join(name)).args(arguments), LIMIT)
+    Process::start(Command::new(built.join("examples").join(name)).args(arguments), limit)
 }
 
 fn a_message_arrives(address: &str) {

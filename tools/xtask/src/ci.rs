@@ -7,7 +7,20 @@ use guest::error::{Context, Error, Result};
 use crate::host::{self, progress};
 use crate::test::{self, Selection, Tests};
 
-/// Runs format, lints, documentation, the demonstration and every test; each but the last counts as one test.
+/// Packs the crates that are for others, and builds each as it is packed, with those before it as they are.
+const PACKAGE: [&str; 9] = [
+    "package",
+    "--quiet",
+    "--allow-dirty",
+    "--package",
+    "verbs-abi",
+    "--package",
+    "ucma-abi",
+    "--package",
+    "rdmacm",
+];
+
+/// Runs format, lints, documentation, packages, the demonstration and every test; each but the last counts as one test.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
     // What cannot be had is said before anything takes time.
@@ -23,6 +36,7 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
     let plain = ["clippy", "--package", "rdmacm", "--", "-D", "warnings"];
     tests.step("lints without features", cargo(&plain));
     tests.step("documentation", cargo(&["doc", "--workspace", "--all-features", "--no-deps"]));
+    tests.step("packages", cargo(&PACKAGE));
     tests.step("demonstration", cargo(&["xtask", "demo"]));
     test::add(selection, &mut tests);
     tests.finish()

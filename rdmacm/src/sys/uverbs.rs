@@ -310,11 +310,13 @@ impl UverbsFile {
         call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
         call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
         let fd = self.fd.as_raw_fd();
+        // The C libraries disagree on the type's size and sign. The kernel looks at 32 bits.
+        let request = RDMA_VERBS_IOCTL as libc::Ioctl;
         // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
         // `call` holds and which the kernel reads and writes by the lengths and counts that
         // `call` keeps; inputs are slices that outlive the call, and the caller answers for
         // the outputs and for what the parts hold.
-        let done = unsafe { libc::ioctl(fd, libc::Ioctl::from(RDMA_VERBS_IOCTL), &mut call) };
+        let done = unsafe { libc::ioctl(fd, request, &mut call) };
         Errno::result(done).map(drop).map_err(Refused::just_now)
     }
 

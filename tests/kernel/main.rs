@@ -11,6 +11,7 @@ mod by_hand;
 mod channel;
 mod child;
 mod completion;
+mod conform;
 mod connection;
 mod datagram;
 mod drain;

@@ -6,6 +6,7 @@
 pub mod chart;
 mod cmatose;
 mod cmtime;
+mod conform;
 mod datagram;
 mod devinfo;
 mod endpoint;
@@ -48,6 +49,7 @@ enum Applet {
     #[command(alias = "ucmatose")]
     Cmatose(cmatose::Options),
     Cmtime(cmtime::Options),
+    Conform(conform::Options),
     Devinfo(devinfo::Options),
     #[command(name = "ibv_rc_pingpong")]
     RcPingpong(pingpong::RcOptions),
@@ -78,6 +80,7 @@ impl Applet {
             Self::Bw(_) => "bw",
             Self::Cmatose(_) => "cmatose",
             Self::Cmtime(_) => "cmtime",
+            Self::Conform(_) => "conform",
             Self::Devinfo(_) => "devinfo",
             Self::RcPingpong(_) => "ibv_rc_pingpong",
             Self::SrqPingpong(_) => "ibv_srq_pingpong",
@@ -100,6 +103,7 @@ impl Applet {
             Self::Bw(options) => perf::run_bw(options, out),
             Self::Cmatose(options) => cmatose::run(options, out),
             Self::Cmtime(options) => cmtime::run(options, out),
+            Self::Conform(options) => conform::run(options, out),
             Self::Devinfo(options) => devinfo::run(options, out),
             Self::RcPingpong(options) => pingpong::run_rc(options, out),
             Self::SrqPingpong(options) => pingpong::run_srq(options, out),

@@ -1,0 +1,277 @@
+//! `conform`: what a kernel's ucma and uverbs do, command by command, against what Linux does.
+//!
+//! The catalogue is data: each [`Check`] has an id, what it shows, the kernel's source, and what is expected of which
+//! version. It needs the two device nodes and nothing else of a system.
+
+mod alter;
+mod bench;
+mod check;
+mod kernel;
+mod probe;
+mod report;
+mod trace;
+mod ucma;
+mod uverbs;
+
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+
+use clap::Args;
+use nix::sys::utsname::uname;
+
+use self::alter::{Tally, alter};
+use self::bench::{Bench, RDMA_CM, Setting};
+use self::check::{Check, Driver, Machine, Version};
+use self::kernel::{Kernel, Outcome};
+use self::probe::Real;
+use self::report::{Format, Report};
+use self::trace::Traced;
+use crate::failure::Failure;
+
+/// Where the nodes are.
+const NODES: &str = "/dev/infiniband";
+
+/// Check that the kernel keeps the ABI of rdma_cm and uverbs
+#[derive(Debug, Args)]
+#[command(after_help = "The output is TAP version 14; any violation makes the exit status 1.")]
+pub(crate) struct Options {
+    /// Only checks whose id contains this
+    #[arg(value_name = "FILTER", default_value = "")]
+    filter: String,
+    /// Show the catalogue: what is checked, where the kernel has it, and what is expected
+    #[arg(long)]
+    list: bool,
+    /// JSON instead of TAP
+    #[arg(long, conflicts_with_all = ["alter", "trace"])]
+    json: bool,
+    /// Only what cannot disturb other users of the machine, which is the default
+    #[arg(long, conflicts_with = "all")]
+    safe: bool,
+    /// Also what binds, listens and connects on the device that has this address, and wants it to itself
+    #[arg(long, value_name = "ADDRESS")]
+    all: Option<IpAddr>,
+    /// The node for verbs, instead of the device with the address or else the first
+    #[arg(long, value_name = "NODE")]
+    device: Option<String>,
+    /// Expect what this version of Linux does, instead of the one that runs
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<Version>,
+    /// Also show each answer of the kernel
+    #[arg(long)]
+    trace: bool,
+    /// Show that each check can fail: run it with each answer of the kernel altered in each way
+    #[arg(long)]
+    alter: bool,
+}
+
+pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let mut catalogue = ucma::checks();
+    catalogue.extend(uverbs::checks());
+    catalogue.retain(|check| check.id.contains(&options.filter));
+    if catalogue.is_empty() {
+        return Err(Failure::because(format!("no check has {:?} in its id", options.filter)));
+    }
+    let format = if options.json { Format::Json } else { Format::Tap };
+    if options.list {
+        return Ok(report::list(&catalogue, format, out)?);
+    }
+    let mut kernel = Real::new()
+        .map_err(|errno| Failure::because(format!("cannot map memory: {}", errno.desc())))?;
+    let setting = look_around(options, &mut kernel)?;
+    let mut kernel = Traced::new(&mut kernel);
+    if options.alter {
+        let mut record = |check: &Check| {
+            check.verdict(&mut Bench::new(&mut kernel, &setting));
+            kernel.take()
+        };
+        return match alter(&catalogue, &setting, &mut record, out)? {
+            Tally { failed: 0, .. } => Ok(()),
+            Tally { failed, .. } => {
+                Err(Failure::because(format!("{failed} checks do not show that they can fail")))
+            }
+        };
+    }
+    let mut report = Report::begin(format, &catalogue, &setting.machine, out)?;
+    for check in &catalogue {
+        let verdict = check.verdict(&mut Bench::new(&mut kernel, &setting));
+        let trace = kernel.take();
+        report.add(check, &verdict, if options.trace { &trace } else { &[] }, out)?;
+    }
+    match report.end(out)? {
+        0 => Ok(()),
+        violations => Err(Failure::because(format!("{violations} violations"))),
+    }
+}
+
+/// What there is to check.
+fn look_around(options: &Options, kernel: &mut Real) -> Result<Setting, Failure> {
+    let version = options.kernel.map_or_else(running, Ok)?;
+    kernel.open(RDMA_CM).map_err(|errno| {
+        let why = Outcome::Errno(errno);
+        Failure::because(format!("cannot open {RDMA_CM} (modprobe rdma_ucm): {why}"))
+    })?;
+    kernel.end();
+    let address = options.all.map(ucma::sockaddr);
+    let guid = match (&address, options.all) {
+        (Some(address), Some(ip)) => {
+            let guid = ucma::node_guid(kernel, address);
+            let none = || Failure::because(format!("no RDMA device has the address {ip}"));
+            Some(guid.ok_or_else(none)?)
+        }
+        _ => None,
+    };
+    let (verbs, driver) = verbs_node(options, guid, kernel)?;
+    Ok(Setting { machine: Machine { version, driver }, verbs, address })
+}
+
+/// The node for verbs and its driver: the one that is asked for, that of the device with this GUID, or the first.
+fn verbs_node(
+    options: &Options,
+    guid: Option<u64>,
+    kernel: &mut Real,
+) -> Result<(Option<String>, Driver), Failure> {
+    let mut nodes = match &options.device {
+        Some(node) => vec![node.clone()],
+        None => {
+            let names = fs::read_dir(NODES).into_iter().flatten().flatten();
+            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+            let verbs = names.filter(|name| name.starts_with("uverbs"));
+            verbs.map(|name| format!("{NODES}/{name}")).collect()
+        }
+    };
+    nodes.sort();
+    for node in nodes {
+        let Some(identity) = uverbs::identify(kernel, &node) else { continue };
+        if options.device.is_some() || guid.is_none_or(|guid| guid == identity.node_guid) {
+            return Ok((Some(node), identity.driver));
+        }
+    }
+    match &options.device {
+        Some(node) => {
+            Err(Failure::because(format!("{node} is no node for verbs that can be used")))
+        }
+        None => Ok((None, Driver::Other)),
+    }
+}
+
+/// The version that this machine runs.
+fn running() -> Result<Version, Failure> {
+    let name = uname().map_err(|errno| Failure::because(format!("uname: {}", errno.desc())))?;
+    let release = name.release().to_string_lossy();
+    release.parse().map_err(|why: String| Failure::because(format!("{why}: give it with --kernel")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::check::Verdict;
+    use super::trace::{Line, Replayed};
+
+    /// What Linux 6.12 answered on rxe, call by call, and what the checks said to that.
+    const ANSWERS: &str = include_str!("../../../../tests/conform/6.12-rxe.trace");
+    const RESULTS: &str = include_str!("../../../../tests/conform/6.12-rxe.tap");
+
+    fn catalogue() -> Vec<Check> {
+        let mut catalogue = ucma::checks();
+        catalogue.extend(uverbs::checks());
+        catalogue
+    }
+
+    fn setting(version: Version) -> Setting {
+        let machine = Machine { version, driver: Driver::Rxe };
+        let address = ucma::sockaddr([10, 0, 0, 1].into());
+        Setting { machine, verbs: Some("uverbs0".into()), address: Some(address) }
+    }
+
+    /// The answers by check.
+    fn answers() -> BTreeMap<String, Vec<Line>> {
+        let (mut answers, mut lines) = (BTreeMap::new(), Vec::new());
+        for line in ANSWERS.lines() {
+            match (line.strip_prefix("# ").map(str::parse), line.split_once(" - ")) {
+                (Some(Ok(answer)), _) => lines.push(answer),
+                (None, Some((_, result))) => {
+                    let id = result.split([':', ' ']).next().expect("there is one");
+                    answers.insert(id.to_owned(), std::mem::take(&mut lines));
+                }
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    fn replayed(check: &Check, answers: &BTreeMap<String, Vec<Line>>, version: Version) -> Verdict {
+        let lines = answers.get(&check.id).expect("it was recorded");
+        check.verdict(&mut Bench::new(&mut Replayed::new(lines), &setting(version)))
+    }
+
+    #[test]
+    fn a_kernel_that_answers_as_linux_6_12_conforms() {
+        let (catalogue, answers, version) = (catalogue(), answers(), Version(6, 12));
+        let mut out = Vec::new();
+        let machine = setting(version).machine;
+        let mut report = Report::begin(Format::Tap, &catalogue, &machine, &mut out).unwrap();
+        for check in &catalogue {
+            let verdict = replayed(check, &answers, version);
+            report.add(check, &verdict, &[], &mut out).unwrap();
+        }
+        assert_eq!(report.end(&mut out).unwrap(), 0);
+        let said = String::from_utf8(out).unwrap();
+        for (said, kept) in said.lines().zip(RESULTS.lines()) {
+            assert_eq!(said, kept);
+        }
+        assert_eq!(said.lines().count(), RESULTS.lines().count());
+    }
+
+    /// What has changed since is found: none but the commands and the option that Linux 6.18 has.
+    #[test]
+    fn a_kernel_that_answers_as_linux_6_12_is_not_linux_6_18() {
+        let answers = answers();
+        for check in catalogue() {
+            let is_new =
+                ["resolve_ib_service.", "write_cm_event.", "query.ib_service.", "event.user"]
+                    .iter()
+                    .any(|name| check.id["ucma.".len()..].starts_with(name));
+            match replayed(&check, &answers, Version(6, 18)) {
+                Verdict::Fail(why) => assert!(is_new, "{}: {why}", check.id),
+                Verdict::Pass(_) if check.id.ends_with(".implemented") => {
+                    // The option is looked at last.
+                    assert!(!is_new || check.id.starts_with("ucma.query"), "{}", check.id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_check_can_fail() {
+        let (catalogue, answers) = (catalogue(), answers());
+        let mut out = Vec::new();
+        let mut record = |check: &Check| answers[&check.id].clone();
+        let tally = alter(&catalogue, &setting(Version(6, 12)), &mut record, &mut out).unwrap();
+        let said = String::from_utf8(out).unwrap();
+        let bad: Vec<&str> = said.lines().filter(|line| line.starts_with("not ok")).collect();
+        assert_eq!(bad, [""; 0]);
+        println!("{tally:?}");
+        // What Linux 6.12 does not have.
+        let not_there = ["ucma.event.user"];
+        assert_eq!((tally.failed, tally.skipped), (0, not_there.len()));
+        assert_eq!(tally.checks + tally.skipped, catalogue.len());
+        assert!(tally.alterations > 3 * catalogue.len(), "{tally:?}");
+    }
+
+    #[test]
+    fn ids_differ_and_say_what_they_are_of() {
+        let catalogue = catalogue();
+        let ids: BTreeSet<&str> = catalogue.iter().map(|check| &check.id[..]).collect();
+        assert_eq!(ids.len(), catalogue.len());
+        for check in &catalogue {
+            assert!(check.id.starts_with("ucma.") || check.id.starts_with("uverbs."));
+            assert!(!check.shows.is_empty() && !check.source.is_empty(), "{}", check.id);
+            assert!(!check.id.contains([':', ' ']), "{}", check.id);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The catalogue and the results, as TAP and as JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::check::{Check, Machine, Needs, Verdict};
+use super::trace::Line;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Tap,
+    Json,
+}
+
+/// What was found so far.
+pub(super) struct Report {
+    format: Format,
+    all: usize,
+    passed: usize,
+    failed: Vec<String>,
+    skipped: Vec<(String, usize)>,
+}
+
+impl Report {
+    pub(super) fn begin(
+        format: Format,
+        catalogue: &[Check],
+        machine: &Machine,
+        out: &mut dyn Write,
+    ) -> io::Result<Self> {
+        match format {
+            Format::Tap => {
+                writeln!(out, "TAP version 14\n1..{}", catalogue.len())?;
+                writeln!(out, "# expecting Linux {}, {}", machine.version, machine.driver)?;
+            }
+            Format::Json => {
+                let driver = machine.driver.to_string();
+                write!(out, "{{\"kernel\": \"{}\", ", machine.version)?;
+                writeln!(out, "\"driver\": {}, \"results\": [", text(&driver))?;
+            }
+        }
+        let (failed, skipped) = (Vec::new(), Vec::new());
+        Ok(Self { format, all: catalogue.len(), passed: 0, failed, skipped })
+    }
+
+    pub(super) fn add(
+        &mut self,
+        check: &Check,
+        verdict: &Verdict,
+        trace: &[Line],
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let number = self.passed + self.failed.len() + self.skips() + 1;
+        match verdict {
+            Verdict::Pass(_) => self.passed += 1,
+            Verdict::Fail(_) => self.failed.push(check.id.clone()),
+            Verdict::Skip(why) => match self.skipped.iter_mut().find(|(other, _)| other == why) {
+                Some((_, count)) => *count += 1,
+                None => self.skipped.push((why.clone(), 1)),
+            },
+        }
+        trace.iter().try_for_each(|line| writeln!(out, "# {line}"))?;
+        match self.format {
+            Format::Tap => tap(number, check, verdict, out),
+            Format::Json => json(check, verdict, number < self.all, out),
+        }
+    }
+
+    fn skips(&self) -> usize {
+        self.skipped.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The summary. Returns the number of violations.
+    pub(super) fn end(self, out: &mut dyn Write) -> io::Result<usize> {
+        let (failed, skipped) = (self.failed.len(), self.skips());
+        match self.format {
+            Format::Tap => {
+                let Self { all, passed, .. } = self;
+                writeln!(
+                    out,
+                    "# {all} checks: {passed} as expected, {failed} violations, {skipped} skipped"
+                )?;
+                for (why, count) in &self.skipped {
+                    writeln!(out, "# {count} skipped: {why}")?;
+                }
+                for id in &self.failed {
+                    writeln!(out, "# violation: {id}")?;
+                }
+            }
+            Format::Json => writeln!(
+                out,
+                "], \"passed\": {}, \"failed\": {failed}, \"skipped\": {skipped}}}",
+                self.passed
+            )?,
+        }
+        Ok(failed)
+    }
+}
+
+fn tap(number: usize, check: &Check, verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
+    let Check { id, shows, source, .. } = check;
+    match verdict {
+        Verdict::Pass(None) => writeln!(out, "ok {number} - {id}"),
+        Verdict::Pass(Some(outcome)) => writeln!(out, "ok {number} - {id}: {outcome}"),
+        Verdict::Skip(why) => writeln!(out, "ok {number} - {id} # SKIP {why}"),
+        Verdict::Fail(why) => {
+            writeln!(out, "not ok {number} - {id}\n  ---")?;
+            writeln!(out, "  message: {}\n  shows: {}", text(why), text(shows))?;
+            writeln!(out, "  source: {}\n  expected: {}", text(source), text(&check.expected()))?;
+            writeln!(out, "  ...")
+        }
+    }
+}
+
+fn json(check: &Check, verdict: &Verdict, more: bool, out: &mut dyn Write) -> io::Result<()> {
+    let (result, detail) = match verdict {
+        Verdict::Pass(seen) => ("pass", seen.map(|outcome| outcome.to_string())),
+        Verdict::Fail(why) => ("fail", Some(why.clone())),
+        Verdict::Skip(why) => ("skip", Some(why.clone())),
+    };
+    write!(out, "  {{\"id\": {}, \"result\": \"{result}\"", text(&check.id))?;
+    if let Some(detail) = detail {
+        write!(out, ", \"detail\": {}", text(&detail))?;
+    }
+    writeln!(out, "}}{}", if more { "," } else { "" })
+}
+
+/// The catalogue.
+pub(super) fn list(catalogue: &[Check], format: Format, out: &mut dyn Write) -> io::Result<()> {
+    if format == Format::Json {
+        writeln!(out, "[")?;
+    }
+    for (number, check) in catalogue.iter().enumerate() {
+        let since = check.since.map(|since| since.to_string());
+        let needs = match check.needs {
+            Needs::Nothing => "rdma_cm",
+            Needs::Verbs => "a verbs node",
+            Needs::Device => "--all",
+        };
+        match format {
+            Format::Tap => {
+                writeln!(out, "{}\n    shows: {}", check.id, check.shows)?;
+                writeln!(out, "    source: {}", check.source)?;
+                if let Some(since) = since {
+                    writeln!(out, "    since: Linux {since}")?;
+                }
+                writeln!(out, "    needs: {needs}\n    expected: {}", check.expected())?;
+            }
+            Format::Json => {
+                let since = since.map_or_else(|| "null".to_owned(), |since| text(&since));
+                write!(
+                    out,
+                    "  {{\"id\": {}, \"shows\": {}, ",
+                    text(&check.id),
+                    text(&check.shows)
+                )?;
+                write!(out, "\"source\": {}, \"since\": {since}, ", text(&check.source))?;
+                write!(
+                    out,
+                    "\"needs\": {}, \"expected\": {}}}",
+                    text(needs),
+                    text(&check.expected())
+                )?;
+                writeln!(out, "{}", if number + 1 < catalogue.len() { "," } else { "" })?;
+            }
+        }
+    }
+    match format {
+        Format::Tap => writeln!(out, "{} checks", catalogue.len()),
+        Format::Json => writeln!(out, "]"),
+    }
+}
+
+/// A string of JSON, which is one of YAML too.
+fn text(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => {
+                write!(quoted, "\\u{:04x}", u32::from(control)).expect("a string takes all");
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted + "\""
+}

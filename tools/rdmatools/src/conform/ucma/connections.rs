@@ -1,0 +1,438 @@
+//! What holds of ids with a device: events, listeners, requests, groups.
+
+use nix::libc::{EADDRINUSE, EAGAIN, EINVAL, ENOENT};
+use ucma_abi::rdma_cm_event_type as Type;
+use ucma_abi::{RDMA_PS_TCP, RDMA_PS_UDP};
+
+use super::super::bench::{Bench, same, u32_at};
+use super::super::check::{Check, Driver, Needs, Trouble};
+use super::super::kernel::File;
+use super::super::kernel::Outcome::{Done, Errno};
+use super::request::{self, Event, sockaddr, with_port_of};
+use super::scenario;
+
+type Steps = Result<(), Trouble>;
+
+/// A value that no other id has.
+const UID: u64 = 0x0123_4567_89ab_cdef;
+
+pub(super) fn checks() -> Vec<Check> {
+    let all = |id, shows, source, run| scenario(id, shows, source, Needs::Device, run);
+    vec![
+        all("id.reuse", "a handle that is free is given again", "ucma_alloc_ctx", reused_handle),
+        all(
+            "create_id.response.lost",
+            "an id whose handle cannot be stored is not left over",
+            "ucma_create_id",
+            nothing_left_over,
+        ),
+        all(
+            "bind.device",
+            "binding to an address of a device gives the device",
+            "ucma_query_addr",
+            bound,
+        ),
+        all("bind.in_use", "a port is given once", "cma.c cma_use_port", port_in_use),
+        all(
+            "resolve_route.timeout",
+            "a route is not resolved in no time",
+            "cma.c rdma_resolve_route",
+            no_time,
+        ),
+        all(
+            "event.uid",
+            "an event brings uid and handle of its id",
+            "ucma_create_uevent",
+            uid_echoed,
+        ),
+        all(
+            "event.uid.zero",
+            "events of an id whose uid is 0 are dropped",
+            "ucma_event_handler",
+            no_uid_no_events,
+        ),
+        all(
+            "event.counted",
+            "DESTROY_ID counts the events that were taken",
+            "ucma_cleanup_ctx_events",
+            events_counted,
+        ),
+        all(
+            "event.dropped",
+            "events that nobody took go with their id",
+            "ucma_cleanup_ctx_events",
+            events_dropped,
+        ),
+        all(
+            "event.response.short",
+            "an event stays where it does not fit, and where it cannot be stored",
+            "ucma_get_event",
+            event_stays,
+        ),
+        all("migrate_id.events", "events move along with their id", "ucma_migrate_id", events_move),
+        all(
+            "migrate_id.counted",
+            "MIGRATE_ID counts the events that were taken, and goes on counting",
+            "ucma_migrate_id",
+            count_moves,
+        ),
+        all(
+            "request.uid",
+            "a request has the uid of the listener and the handle of a new id; its end is told to the peer",
+            "ucma_connect_event_handler",
+            request_answered,
+        ),
+        all(
+            "request.dropped",
+            "requests that nobody took go with their listener",
+            "ucma_cleanup_ctx_events",
+            request_dropped,
+        ),
+        all(
+            "request.taken",
+            "a request that was taken outlives its listener, which counts it",
+            "ucma_cleanup_ctx_events",
+            request_outlives,
+        ),
+        all(
+            "connect.private_data",
+            "56 bytes of private data are the most of a request",
+            "cm.c ib_send_cm_req",
+            private_data_of_a_request,
+        ),
+        all(
+            "reject.private_data",
+            "148 bytes of private data are the most of a rejection",
+            "cm.c ib_send_cm_rej",
+            private_data_of_a_rejection,
+        ),
+        all(
+            "listen.backlog",
+            "a request for datagrams beyond the backlog is rejected, and taking one makes room",
+            "ucma_connect_event_handler",
+            backlog,
+        ),
+        all(
+            "join_mcast.group",
+            "a group has a handle and a uid of its own, which its events bring",
+            "ucma_process_join",
+            group,
+        ),
+    ]
+}
+
+impl Bench<'_> {
+    /// The device must be one whose connections need no queue pair of their own: RoCE and InfiniBand, not iWARP.
+    fn no_iwarp(&self) -> Steps {
+        match self.machine.driver {
+            Driver::Rxe => Ok(()),
+            _ => Err(Trouble::Skip("connections of this device need a queue pair".into())),
+        }
+    }
+
+    fn nothing_to_take(&mut self, channel: File) -> Steps {
+        let call = request::get_event();
+        self.expect("GET_EVENT", channel, &call, Errno(EAGAIN)).map(drop)
+    }
+
+    /// An id whose address is resolved, or will be: the event is not taken.
+    fn resolving(&mut self, channel: File, ps: u16, uid: u64, to: &[u8]) -> Result<u32, Trouble> {
+        let id = self.create(channel, ps, uid)?;
+        self.expect("RESOLVE_ADDR", channel, &request::resolve_addr(id, to), Done(0))?;
+        Ok(id)
+    }
+
+    /// Takes an event that must be so.
+    fn takes(&mut self, channel: File, uid: u64, id: u32, event: Type) -> Steps {
+        let (seen, _) = self.event(channel)?;
+        same("the event", seen, Event { uid, id, event, status: 0 })
+    }
+
+    /// An id that is ready to connect to `to`.
+    fn resolved(&mut self, channel: File, ps: u16, uid: u64, to: &[u8]) -> Result<u32, Trouble> {
+        let id = self.resolving(channel, ps, uid, to)?;
+        self.takes(channel, uid, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+        self.expect("RESOLVE_ROUTE", channel, &request::resolve_route(id, 10_000), Done(0))?;
+        self.takes(channel, uid, id, Type::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
+        Ok(id)
+    }
+
+    /// A listener on a port of the kernel's choice, and its address.
+    fn listener(
+        &mut self,
+        channel: File,
+        ps: u16,
+        backlog: u32,
+    ) -> Result<(u32, Vec<u8>), Trouble> {
+        let address = self.address()?;
+        let id = self.create(channel, ps, UID)?;
+        self.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
+        self.expect("LISTEN", channel, &request::listen(id, backlog), Done(0))?;
+        let bound = self.addresses(channel, id)?;
+        same("the port of the device", bound.port_num, 1)?;
+        Ok((id, with_port_of(&address, &bound)))
+    }
+
+    /// A listener, and a client whose request waits there. On the passive and the active channel.
+    fn request_waits(&mut self, passive: File, active: File) -> Result<(u32, u32), Trouble> {
+        self.no_iwarp()?;
+        let (listener, to) = self.listener(passive, RDMA_PS_TCP, 8)?;
+        let client = self.resolved(active, RDMA_PS_TCP, 2, &to)?;
+        self.expect("CONNECT", active, &request::connect(client, 56), Done(0))?;
+        self.wait("the request", passive)?;
+        Ok((listener, client))
+    }
+}
+
+fn reused_handle(bench: &mut Bench<'_>) -> Steps {
+    bench.address()?;
+    let channel = bench.channel()?;
+    let first = bench.create(channel, RDMA_PS_TCP, 1)?;
+    same("the number of events", bench.destroy(channel, first)?, 0)?;
+    let second = bench.create(channel, RDMA_PS_TCP, 1)?;
+    same("the handle", second, first)
+}
+
+fn nothing_left_over(bench: &mut Bench<'_>) -> Steps {
+    bench.address()?;
+    let channel = bench.channel()?;
+    let first = bench.create(channel, RDMA_PS_TCP, 1)?;
+    same("the number of events", bench.destroy(channel, first)?, 0)?;
+    let call = request::losing_the_response(request::create(RDMA_PS_TCP, 1));
+    bench.expect("CREATE_ID", channel, &call, Errno(nix::libc::EFAULT))?;
+    let second = bench.create(channel, RDMA_PS_TCP, 1)?;
+    same("the handle", second, first)
+}
+
+fn bound(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.create(channel, RDMA_PS_TCP, 1)?;
+    bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
+    let bound = bench.addresses(channel, id)?;
+    same("whether there is a GUID", bound.node_guid != 0, true)?;
+    same("the port of the device", bound.port_num, 1)?;
+    let there = with_port_of(&address, &bound);
+    same("the address", &bound.source[..address.len()], &there[..])?;
+    same("whether there is a port", bound.source[2..4] != [0; 2], true)?;
+    same("the number of events", bench.destroy(channel, id)?, 0)
+}
+
+fn port_in_use(bench: &mut Bench<'_>) -> Steps {
+    let channel = bench.channel()?;
+    let (listener, address) = bench.listener(channel, RDMA_PS_TCP, 1)?;
+    let id = bench.create(channel, RDMA_PS_TCP, 1)?;
+    let bind = request::bind(id, &address);
+    bench.expect("BIND", channel, &bind, Errno(EADDRINUSE))?;
+    same("the number of events", bench.destroy(channel, listener)?, 0)?;
+    bench.expect("BIND", channel, &bind, Done(0))?;
+    same("the number of events", bench.destroy(channel, id)?, 0)
+}
+
+fn no_time(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    bench.takes(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    let call = request::resolve_route(id, 0);
+    bench.expect("RESOLVE_ROUTE", channel, &call, Errno(EINVAL))?;
+    same("the number of events", bench.destroy(channel, id)?, 1)
+}
+
+fn uid_echoed(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    for uid in [1, UID, u64::MAX] {
+        let id = bench.resolving(channel, RDMA_PS_TCP, uid, &address)?;
+        bench.takes(channel, uid, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    }
+    bench.nothing_to_take(channel)
+}
+
+fn no_uid_no_events(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    // Addresses are resolved one after another.
+    let silent = bench.resolving(channel, RDMA_PS_TCP, 0, &address)?;
+    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    bench.takes(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    bench.nothing_to_take(channel)?;
+    same("the number of events", bench.destroy(channel, silent)?, 0)
+}
+
+fn events_counted(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.resolved(channel, RDMA_PS_TCP, UID, &address)?;
+    same("the number of events", bench.destroy(channel, id)?, 2)
+}
+
+fn events_dropped(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    bench.wait("ADDR_RESOLVED", channel)?;
+    same("the number of events", bench.destroy(channel, id)?, 0)?;
+    bench.nothing_to_take(channel)
+}
+
+fn event_stays(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    bench.wait("ADDR_RESOLVED", channel)?;
+    let mut short = request::get_event();
+    short.bytes[6..8].copy_from_slice(&323_u16.to_ne_bytes());
+    bench.expect("GET_EVENT with little room", channel, &short, Errno(nix::libc::ENOSPC))?;
+    let lost = request::losing_the_response(request::get_event());
+    bench.expect("GET_EVENT to nowhere", channel, &lost, Errno(nix::libc::EFAULT))?;
+    let mut oldest = request::get_event();
+    oldest.bytes[6..8].copy_from_slice(&324_u16.to_ne_bytes());
+    let event = bench.expect("GET_EVENT of the oldest size", channel, &oldest, Done(324))?;
+    same("the uid", &event[..8], &UID.to_ne_bytes()[..])?;
+    same("the number of events", bench.destroy(channel, id)?, 1)
+}
+
+fn events_move(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let (old, new) = (bench.channel()?, bench.channel()?);
+    let id = bench.resolving(old, RDMA_PS_TCP, UID, &address)?;
+    bench.wait("ADDR_RESOLVED", old)?;
+    let call = request::migrate(id, bench.descriptor(old));
+    let count = bench.expect("MIGRATE_ID", new, &call, Done(4))?;
+    same("the number of events", u32_at(&count, 0), 0)?;
+    bench.nothing_to_take(old)?;
+    bench.takes(new, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    same("the number of events", bench.destroy(new, id)?, 1)
+}
+
+fn count_moves(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let (old, new) = (bench.channel()?, bench.channel()?);
+    let id = bench.resolving(old, RDMA_PS_TCP, UID, &address)?;
+    bench.takes(old, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    let call = request::migrate(id, bench.descriptor(old));
+    let count = bench.expect("MIGRATE_ID", new, &call, Done(4))?;
+    same("the number of events", u32_at(&count, 0), 1)?;
+    bench.expect("RESOLVE_ROUTE", new, &request::resolve_route(id, 10_000), Done(0))?;
+    bench.takes(new, UID, id, Type::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
+    same("the number of events", bench.destroy(new, id)?, 2)
+}
+
+/// Takes the request that waits: the new id.
+fn take_request(bench: &mut Bench<'_>, passive: File, listener: u32) -> Result<u32, Trouble> {
+    let (event, bytes) = bench.event(passive)?;
+    same("the uid", event.uid, UID)?;
+    same("the event", event.event, Type::RDMA_CM_EVENT_CONNECT_REQUEST)?;
+    same("whether the handle is the listener's", event.id == listener, false)?;
+    // Private data and its length, in the parameters.
+    same("the private data", &bytes[28..84], &[7; 56][..])?;
+    same("its length", bytes[20 + 264], 56)?;
+    Ok(event.id)
+}
+
+fn request_answered(bench: &mut Bench<'_>) -> Steps {
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (listener, client) = bench.request_waits(passive, active)?;
+    let new = take_request(bench, passive, listener)?;
+    bench.expect("REJECT", passive, &request::reject(new, b"no", 2), Done(0))?;
+    let (event, bytes) = bench.event(active)?;
+    let rejected = Type::RDMA_CM_EVENT_REJECTED;
+    same("the event", event, Event { uid: 2, id: client, event: rejected, status: 28 })?;
+    same("the private data", &bytes[28..31], b"no\0")?;
+    same("its length", bytes[20 + 264], 148)?;
+    same("the number of events of the new id", bench.destroy(passive, new)?, 0)?;
+    same("the number of events of the listener", bench.destroy(passive, listener)?, 1)?;
+    same("the number of events of the client", bench.destroy(active, client)?, 3)
+}
+
+fn request_dropped(bench: &mut Bench<'_>) -> Steps {
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (listener, client) = bench.request_waits(passive, active)?;
+    same("the number of events", bench.destroy(passive, listener)?, 0)?;
+    bench.nothing_to_take(passive)?;
+    let (event, _) = bench.event(active)?;
+    same("the event", event.event, Type::RDMA_CM_EVENT_REJECTED)?;
+    same("uid and handle", (event.uid, event.id), (2, client))?;
+    same("the number of events of the client", bench.destroy(active, client)?, 3)
+}
+
+fn request_outlives(bench: &mut Bench<'_>) -> Steps {
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (listener, client) = bench.request_waits(passive, active)?;
+    let new = take_request(bench, passive, listener)?;
+    same("the number of events", bench.destroy(passive, listener)?, 1)?;
+    bench.expect("REJECT", passive, &request::reject(new, &[], 0), Done(0))?;
+    let (event, _) = bench.event(active)?;
+    same("the event", event.event, Type::RDMA_CM_EVENT_REJECTED)?;
+    same("uid and handle", (event.uid, event.id), (2, client))?;
+    same("the number of events", bench.destroy(passive, new)?, 0)
+}
+
+fn private_data_of_a_request(bench: &mut Bench<'_>) -> Steps {
+    bench.no_iwarp()?;
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (listener, to) = bench.listener(passive, RDMA_PS_TCP, 8)?;
+    let client = bench.resolved(active, RDMA_PS_TCP, 2, &to)?;
+    let long = request::connect(client, 57);
+    bench.expect("CONNECT with 57 bytes", active, &long, Errno(EINVAL))?;
+    bench.expect("CONNECT with 56 bytes", active, &request::connect(client, 56), Done(0))?;
+    take_request(bench, passive, listener).map(drop)
+}
+
+fn private_data_of_a_rejection(bench: &mut Bench<'_>) -> Steps {
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (listener, _) = bench.request_waits(passive, active)?;
+    let new = take_request(bench, passive, listener)?;
+    let reject = |length| request::reject(new, &[9; 149], length);
+    bench.expect("REJECT with 149 bytes", passive, &reject(149), Errno(EINVAL))?;
+    bench.expect("REJECT with 148 bytes", passive, &reject(148), Done(0))?;
+    let (event, bytes) = bench.event(active)?;
+    same("the event", event.event, Type::RDMA_CM_EVENT_REJECTED)?;
+    same("the private data", &bytes[28..176], &[9; 148][..])
+}
+
+fn backlog(bench: &mut Bench<'_>) -> Steps {
+    bench.no_iwarp()?;
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (_, to) = bench.listener(passive, RDMA_PS_UDP, 1)?;
+    let ask = |bench: &mut Bench<'_>, uid| {
+        let client = bench.resolved(active, RDMA_PS_UDP, uid, &to)?;
+        bench.expect("CONNECT", active, &request::connect(client, 0), Done(0))?;
+        Ok::<_, Trouble>(client)
+    };
+    ask(bench, 2)?;
+    bench.wait("the request", passive)?;
+    let second = ask(bench, 3)?;
+    let (event, _) = bench.event(active)?;
+    let refused = Type::RDMA_CM_EVENT_UNREACHABLE;
+    same("the event", event, Event { uid: 3, id: second, event: refused, status: 2 })?;
+    let is_a_request = |bench: &mut Bench<'_>| {
+        let (event, _) = bench.event(passive)?;
+        let request = Type::RDMA_CM_EVENT_CONNECT_REQUEST;
+        same("uid and event", (event.uid, event.event), (UID, request))?;
+        same("whether the new id is there", bench.addresses(passive, event.id)?.port_num, 1)
+    };
+    is_a_request(bench)?;
+    ask(bench, 4)?;
+    is_a_request(bench)
+}
+
+fn group(bench: &mut Bench<'_>) -> Steps {
+    bench.no_iwarp()?;
+    let address = bench.address()?;
+    let (channel, other) = (bench.channel()?, bench.channel()?);
+    let id = bench.create(channel, RDMA_PS_UDP, 1)?;
+    let to = sockaddr([239, 1, 1, 1].into());
+    let join = request::join(id, UID, &to);
+    bench.expect("JOIN_MCAST without a device", channel, &join, Errno(EINVAL))?;
+    bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
+    let group = u32_at(&bench.expect("JOIN_MCAST", channel, &join, Done(4))?, 0);
+    bench.takes(channel, UID, group, Type::RDMA_CM_EVENT_MULTICAST_JOIN)?;
+    let leave = request::leave(group);
+    bench.expect("LEAVE_MCAST by another channel", other, &leave, Errno(EINVAL))?;
+    let count = bench.expect("LEAVE_MCAST", channel, &leave, Done(4))?;
+    same("the number of events of the group", u32_at(&count, 0), 1)?;
+    bench.expect("LEAVE_MCAST again", channel, &leave, Errno(ENOENT))?;
+    same("the number of events of the id", bench.destroy(channel, id)?, 1)
+}

@@ -1,0 +1,526 @@
+//! The write commands of uverbs as the checks need them.
+
+use std::mem::{offset_of, size_of};
+
+use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT};
+use verbs_abi::*;
+
+use super::super::check::Version;
+use super::super::kernel::Outcome::{self, Done, Errno, Stored};
+
+/// A command, well-formed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Command {
+    pub(super) name: &'static str,
+    /// Without the bit of extended commands.
+    pub(super) number: u32,
+    pub(super) is_extended: bool,
+    /// The function in `drivers/infiniband/core/uverbs_cmd.c`.
+    pub(super) source: &'static str,
+    /// Bytes of the core request, and those that every kernel has.
+    pub(super) request: usize,
+    pub(super) floor: usize,
+    /// Bytes of the core response, and those that every kernel has.
+    pub(super) response: usize,
+    pub(super) least: usize,
+    /// Whether what follows the core is the driver's.
+    pub(super) has_driver_data: bool,
+    /// Where a handle stands, and what it names.
+    pub(super) handle: Option<(usize, Handle)>,
+    /// What else is not 0: offset, bytes, value.
+    pub(super) fields: &'static [(usize, usize, u64)],
+    /// Where the response has a descriptor.
+    pub(super) descriptor: Option<usize>,
+    /// The answer for a handle that never was, or where there is no handle.
+    pub(super) unknown: Outcome,
+    /// The same where the address of the response leads nowhere.
+    pub(super) lost: Outcome,
+    /// The same before GET_CONTEXT.
+    pub(super) no_context: Outcome,
+    pub(super) support: Support,
+}
+
+/// What a handle names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handle {
+    ProtectionDomain,
+    Other,
+}
+
+/// Which of the known drivers have a command. The others answer EOPNOTSUPP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Support {
+    Both,
+    Rxe,
+    RxeSince(Version),
+    /// Neither; another driver may.
+    Neither,
+    /// No driver at all: no kernel has ever had it.
+    None,
+}
+
+const COMMON: Command = Command {
+    name: "",
+    number: 0,
+    is_extended: false,
+    source: "",
+    request: 0,
+    floor: 0,
+    response: 0,
+    least: 0,
+    has_driver_data: false,
+    handle: None,
+    fields: &[],
+    descriptor: None,
+    unknown: Errno(ENOENT),
+    lost: Errno(ENOENT),
+    no_context: Errno(EINVAL),
+    support: Support::Both,
+};
+
+/// A plain command with a handle at `handle`, of sizes in which nothing is optional.
+const fn plain(
+    (name, number, source): (&'static str, u32, &'static str),
+    request: usize,
+    response: usize,
+    handle: usize,
+) -> Command {
+    Command {
+        name,
+        number,
+        source,
+        request,
+        floor: request,
+        response,
+        least: response,
+        handle: Some((handle, Handle::Other)),
+        // Looked up before anything needs a context.
+        no_context: Errno(ENOENT),
+        ..COMMON
+    }
+}
+
+/// The same of a command that makes something in a protection domain, and takes the driver's data.
+const fn create(
+    name: (&'static str, u32, &'static str),
+    request: usize,
+    response: usize,
+    pd_handle: usize,
+) -> Command {
+    Command {
+        has_driver_data: true,
+        handle: Some((pd_handle, Handle::ProtectionDomain)),
+        no_context: Errno(EINVAL),
+        ..plain(name, request, response, pd_handle)
+    }
+}
+
+/// A number that no kernel has ever had a command for.
+const fn nothing(name: &'static str, number: u32) -> Command {
+    Command {
+        name,
+        number,
+        source: "ib_uverbs_notsupp",
+        request: 64,
+        floor: 64,
+        support: Support::None,
+        ..COMMON
+    }
+}
+
+/// A descriptor that no completion channel has.
+const NO_CHANNEL: u64 = 0x7fff_fff0;
+const RC: u64 = ib_uverbs_qp_type::IB_UVERBS_QPT_RC.0 as u64;
+
+/// Every write command that is used, and numbers that mean nothing.
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "get_context",
+        number: IB_USER_VERBS_CMD_GET_CONTEXT,
+        source: "ib_uverbs_get_context",
+        request: size_of::<ib_uverbs_get_context>(),
+        floor: size_of::<ib_uverbs_get_context>(),
+        response: size_of::<ib_uverbs_get_context_resp>(),
+        least: size_of::<ib_uverbs_get_context_resp>(),
+        has_driver_data: true,
+        // The response is stored before a second context is refused.
+        unknown: Stored(EINVAL, size_of::<ib_uverbs_get_context_resp>()),
+        lost: Errno(EFAULT),
+        // It is its own to open.
+        ..COMMON
+    },
+    Command {
+        name: "query_device",
+        number: IB_USER_VERBS_CMD_QUERY_DEVICE,
+        source: "ib_uverbs_query_device",
+        request: size_of::<ib_uverbs_query_device>(),
+        floor: size_of::<ib_uverbs_query_device>(),
+        response: size_of::<ib_uverbs_query_device_resp>(),
+        least: size_of::<ib_uverbs_query_device_resp>(),
+        unknown: Done(size_of::<ib_uverbs_query_device_resp>()),
+        lost: Errno(EFAULT),
+        ..COMMON
+    },
+    Command {
+        name: "query_port",
+        number: IB_USER_VERBS_CMD_QUERY_PORT,
+        source: "ib_uverbs_query_port",
+        request: size_of::<ib_uverbs_query_port>(),
+        floor: size_of::<ib_uverbs_query_port>(),
+        response: size_of::<ib_uverbs_query_port_resp>(),
+        least: size_of::<ib_uverbs_query_port_resp>(),
+        fields: &[(offset_of!(ib_uverbs_query_port, port_num), 1, 1)],
+        unknown: Done(size_of::<ib_uverbs_query_port_resp>()),
+        lost: Errno(EFAULT),
+        ..COMMON
+    },
+    Command {
+        name: "alloc_pd",
+        number: IB_USER_VERBS_CMD_ALLOC_PD,
+        source: "ib_uverbs_alloc_pd",
+        request: size_of::<ib_uverbs_alloc_pd>(),
+        floor: size_of::<ib_uverbs_alloc_pd>(),
+        response: size_of::<ib_uverbs_alloc_pd_resp>(),
+        least: size_of::<ib_uverbs_alloc_pd_resp>(),
+        has_driver_data: true,
+        unknown: Done(size_of::<ib_uverbs_alloc_pd_resp>()),
+        lost: Errno(EFAULT),
+        ..COMMON
+    },
+    Command {
+        handle: Some((0, Handle::ProtectionDomain)),
+        ..plain(("dealloc_pd", IB_USER_VERBS_CMD_DEALLOC_PD, "ib_uverbs_dealloc_pd"), 4, 0, 0)
+    },
+    Command {
+        fields: &[(
+            offset_of!(ib_uverbs_create_ah, attr) + offset_of!(ib_uverbs_ah_attr, port_num),
+            1,
+            1,
+        )],
+        support: Support::Rxe,
+        ..create(
+            ("create_ah", IB_USER_VERBS_CMD_CREATE_AH, "ib_uverbs_create_ah"),
+            size_of::<ib_uverbs_create_ah>(),
+            size_of::<ib_uverbs_create_ah_resp>(),
+            offset_of!(ib_uverbs_create_ah, pd_handle),
+        )
+    },
+    nothing("modify_ah", IB_USER_VERBS_CMD_MODIFY_AH),
+    nothing("query_ah", IB_USER_VERBS_CMD_QUERY_AH),
+    Command {
+        support: Support::Rxe,
+        ..plain(("destroy_ah", IB_USER_VERBS_CMD_DESTROY_AH, "ib_uverbs_destroy_ah"), 4, 0, 0)
+    },
+    create(
+        ("reg_mr", IB_USER_VERBS_CMD_REG_MR, "ib_uverbs_reg_mr"),
+        size_of::<ib_uverbs_reg_mr>(),
+        size_of::<ib_uverbs_reg_mr_resp>(),
+        offset_of!(ib_uverbs_reg_mr, pd_handle),
+    ),
+    nothing("reg_smr", IB_USER_VERBS_CMD_REG_SMR),
+    Command {
+        fields: &[(offset_of!(ib_uverbs_rereg_mr, flags), 4, 2)],
+        has_driver_data: true,
+        support: Support::RxeSince(Version(6, 5)),
+        ..plain(
+            ("rereg_mr", IB_USER_VERBS_CMD_REREG_MR, "ib_uverbs_rereg_mr"),
+            size_of::<ib_uverbs_rereg_mr>(),
+            size_of::<ib_uverbs_rereg_mr_resp>(),
+            offset_of!(ib_uverbs_rereg_mr, mr_handle),
+        )
+    },
+    nothing("query_mr", IB_USER_VERBS_CMD_QUERY_MR),
+    plain(("dereg_mr", IB_USER_VERBS_CMD_DEREG_MR, "ib_uverbs_dereg_mr"), 4, 0, 0),
+    Command {
+        support: Support::Rxe,
+        ..create(
+            ("alloc_mw", IB_USER_VERBS_CMD_ALLOC_MW, "ib_uverbs_alloc_mw"),
+            size_of::<ib_uverbs_alloc_mw>(),
+            size_of::<ib_uverbs_alloc_mw_resp>(),
+            offset_of!(ib_uverbs_alloc_mw, pd_handle),
+        )
+    },
+    nothing("bind_mw", IB_USER_VERBS_CMD_BIND_MW),
+    Command {
+        support: Support::Rxe,
+        ..plain(("dealloc_mw", IB_USER_VERBS_CMD_DEALLOC_MW, "ib_uverbs_dealloc_mw"), 4, 0, 0)
+    },
+    Command {
+        name: "create_comp_channel",
+        number: IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
+        source: "ib_uverbs_create_comp_channel",
+        request: size_of::<ib_uverbs_create_comp_channel>(),
+        floor: size_of::<ib_uverbs_create_comp_channel>(),
+        response: size_of::<ib_uverbs_create_comp_channel_resp>(),
+        least: size_of::<ib_uverbs_create_comp_channel_resp>(),
+        descriptor: Some(0),
+        unknown: Done(size_of::<ib_uverbs_create_comp_channel_resp>()),
+        lost: Errno(EFAULT),
+        ..COMMON
+    },
+    Command {
+        name: "create_cq",
+        number: IB_USER_VERBS_CMD_CREATE_CQ,
+        source: "ib_uverbs_create_cq",
+        request: size_of::<ib_uverbs_create_cq>(),
+        floor: size_of::<ib_uverbs_create_cq>(),
+        response: size_of::<ib_uverbs_create_cq_resp>(),
+        least: size_of::<ib_uverbs_create_cq_resp>(),
+        has_driver_data: true,
+        fields: &[
+            (offset_of!(ib_uverbs_create_cq, cqe), 4, 1),
+            (offset_of!(ib_uverbs_create_cq, comp_channel), 4, NO_CHANNEL),
+        ],
+        unknown: Errno(EBADF),
+        lost: Errno(EBADF),
+        ..COMMON
+    },
+    Command {
+        fields: &[(offset_of!(ib_uverbs_resize_cq, cqe), 4, 1)],
+        has_driver_data: true,
+        support: Support::Rxe,
+        ..plain(
+            ("resize_cq", IB_USER_VERBS_CMD_RESIZE_CQ, "ib_uverbs_resize_cq"),
+            size_of::<ib_uverbs_resize_cq>(),
+            size_of::<ib_uverbs_resize_cq_resp>(),
+            offset_of!(ib_uverbs_resize_cq, cq_handle),
+        )
+    },
+    plain(
+        ("destroy_cq", IB_USER_VERBS_CMD_DESTROY_CQ, "ib_uverbs_destroy_cq"),
+        size_of::<ib_uverbs_destroy_cq>(),
+        size_of::<ib_uverbs_destroy_cq_resp>(),
+        offset_of!(ib_uverbs_destroy_cq, cq_handle),
+    ),
+    Command {
+        support: Support::Neither,
+        ..plain(
+            ("poll_cq", IB_USER_VERBS_CMD_POLL_CQ, "ib_uverbs_poll_cq"),
+            size_of::<ib_uverbs_poll_cq>(),
+            size_of::<ib_uverbs_poll_cq_resp>(),
+            offset_of!(ib_uverbs_poll_cq, cq_handle),
+        )
+    },
+    nothing("peek_cq", IB_USER_VERBS_CMD_PEEK_CQ),
+    Command {
+        support: Support::Rxe,
+        ..plain(
+            ("req_notify_cq", IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, "ib_uverbs_req_notify_cq"),
+            size_of::<ib_uverbs_req_notify_cq>(),
+            0,
+            offset_of!(ib_uverbs_req_notify_cq, cq_handle),
+        )
+    },
+    Command {
+        fields: &[(offset_of!(ib_uverbs_create_qp, qp_type), 1, RC)],
+        ..create(
+            ("create_qp", IB_USER_VERBS_CMD_CREATE_QP, "ib_uverbs_create_qp"),
+            size_of::<ib_uverbs_create_qp>(),
+            size_of::<ib_uverbs_create_qp_resp>(),
+            offset_of!(ib_uverbs_create_qp, pd_handle),
+        )
+    },
+    plain(
+        ("query_qp", IB_USER_VERBS_CMD_QUERY_QP, "ib_uverbs_query_qp"),
+        size_of::<ib_uverbs_query_qp>(),
+        size_of::<ib_uverbs_query_qp_resp>(),
+        offset_of!(ib_uverbs_query_qp, qp_handle),
+    ),
+    plain(
+        ("modify_qp", IB_USER_VERBS_CMD_MODIFY_QP, "ib_uverbs_modify_qp"),
+        size_of::<ib_uverbs_modify_qp>(),
+        0,
+        offset_of!(ib_uverbs_modify_qp, qp_handle),
+    ),
+    plain(
+        ("destroy_qp", IB_USER_VERBS_CMD_DESTROY_QP, "ib_uverbs_destroy_qp"),
+        size_of::<ib_uverbs_destroy_qp>(),
+        size_of::<ib_uverbs_destroy_qp_resp>(),
+        offset_of!(ib_uverbs_destroy_qp, qp_handle),
+    ),
+    Command {
+        fields: &[(
+            offset_of!(ib_uverbs_post_send, wqe_size),
+            4,
+            size_of::<ib_uverbs_send_wr>() as u64,
+        )],
+        ..plain(
+            ("post_send", IB_USER_VERBS_CMD_POST_SEND, "ib_uverbs_post_send"),
+            size_of::<ib_uverbs_post_send>(),
+            size_of::<ib_uverbs_post_send_resp>(),
+            offset_of!(ib_uverbs_post_send, qp_handle),
+        )
+    },
+    Command {
+        support: Support::Neither,
+        ..plain(
+            ("post_recv", IB_USER_VERBS_CMD_POST_RECV, "ib_uverbs_post_recv"),
+            size_of::<ib_uverbs_post_recv>(),
+            size_of::<ib_uverbs_post_recv_resp>(),
+            offset_of!(ib_uverbs_post_recv, qp_handle),
+        )
+    },
+    Command {
+        support: Support::Rxe,
+        ..plain(
+            ("attach_mcast", IB_USER_VERBS_CMD_ATTACH_MCAST, "ib_uverbs_attach_mcast"),
+            size_of::<ib_uverbs_attach_mcast>(),
+            0,
+            offset_of!(ib_uverbs_attach_mcast, qp_handle),
+        )
+    },
+    Command {
+        support: Support::Rxe,
+        ..plain(
+            ("detach_mcast", IB_USER_VERBS_CMD_DETACH_MCAST, "ib_uverbs_detach_mcast"),
+            size_of::<ib_uverbs_detach_mcast>(),
+            0,
+            offset_of!(ib_uverbs_detach_mcast, qp_handle),
+        )
+    },
+    create(
+        ("create_srq", IB_USER_VERBS_CMD_CREATE_SRQ, "ib_uverbs_create_srq"),
+        size_of::<ib_uverbs_create_srq>(),
+        size_of::<ib_uverbs_create_srq_resp>(),
+        offset_of!(ib_uverbs_create_srq, pd_handle),
+    ),
+    Command {
+        has_driver_data: true,
+        ..plain(
+            ("modify_srq", IB_USER_VERBS_CMD_MODIFY_SRQ, "ib_uverbs_modify_srq"),
+            size_of::<ib_uverbs_modify_srq>(),
+            0,
+            offset_of!(ib_uverbs_modify_srq, srq_handle),
+        )
+    },
+    plain(
+        ("query_srq", IB_USER_VERBS_CMD_QUERY_SRQ, "ib_uverbs_query_srq"),
+        size_of::<ib_uverbs_query_srq>(),
+        size_of::<ib_uverbs_query_srq_resp>(),
+        offset_of!(ib_uverbs_query_srq, srq_handle),
+    ),
+    plain(
+        ("destroy_srq", IB_USER_VERBS_CMD_DESTROY_SRQ, "ib_uverbs_destroy_srq"),
+        size_of::<ib_uverbs_destroy_srq>(),
+        size_of::<ib_uverbs_destroy_srq_resp>(),
+        offset_of!(ib_uverbs_destroy_srq, srq_handle),
+    ),
+    Command {
+        support: Support::Neither,
+        ..plain(
+            ("post_srq_recv", IB_USER_VERBS_CMD_POST_SRQ_RECV, "ib_uverbs_post_srq_recv"),
+            size_of::<ib_uverbs_post_srq_recv>(),
+            size_of::<ib_uverbs_post_srq_recv_resp>(),
+            offset_of!(ib_uverbs_post_srq_recv, srq_handle),
+        )
+    },
+    Command {
+        support: Support::Neither,
+        ..create(
+            ("open_xrcd", IB_USER_VERBS_CMD_OPEN_XRCD, "ib_uverbs_open_xrcd"),
+            size_of::<ib_uverbs_open_xrcd>(),
+            size_of::<ib_uverbs_open_xrcd_resp>(),
+            offset_of!(ib_uverbs_open_xrcd, fd),
+        )
+    },
+    Command {
+        support: Support::Neither,
+        ..plain(("close_xrcd", IB_USER_VERBS_CMD_CLOSE_XRCD, "ib_uverbs_close_xrcd"), 4, 0, 0)
+    },
+    create(
+        ("create_xsrq", IB_USER_VERBS_CMD_CREATE_XSRQ, "ib_uverbs_create_xsrq"),
+        size_of::<ib_uverbs_create_xsrq>(),
+        size_of::<ib_uverbs_create_srq_resp>(),
+        offset_of!(ib_uverbs_create_xsrq, pd_handle),
+    ),
+    Command {
+        support: Support::Neither,
+        ..create(
+            ("open_qp", IB_USER_VERBS_CMD_OPEN_QP, "ib_uverbs_open_qp"),
+            size_of::<ib_uverbs_open_qp>(),
+            size_of::<ib_uverbs_create_qp_resp>(),
+            offset_of!(ib_uverbs_open_qp, pd_handle),
+        )
+    },
+    nothing("41", 41),
+    nothing("255", 255),
+    Command {
+        name: "ex_query_device",
+        number: IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+        is_extended: true,
+        source: "ib_uverbs_ex_query_device",
+        request: size_of::<ib_uverbs_ex_query_device>(),
+        floor: size_of::<ib_uverbs_ex_query_device>(),
+        response: size_of::<ib_uverbs_ex_query_device_resp>(),
+        least: offset_of!(ib_uverbs_ex_query_device_resp, odp_caps),
+        unknown: Done(size_of::<ib_uverbs_ex_query_device_resp>()),
+        lost: Errno(EFAULT),
+        ..COMMON
+    },
+    Command {
+        name: "ex_create_cq",
+        number: IB_USER_VERBS_EX_CMD_CREATE_CQ,
+        is_extended: true,
+        source: "ib_uverbs_ex_create_cq",
+        request: size_of::<ib_uverbs_ex_create_cq>(),
+        floor: size_of::<ib_uverbs_ex_create_cq>(),
+        response: size_of::<ib_uverbs_ex_create_cq_resp>(),
+        least: size_of::<ib_uverbs_ex_create_cq_resp>(),
+        fields: &[
+            (offset_of!(ib_uverbs_ex_create_cq, cqe), 4, 1),
+            (offset_of!(ib_uverbs_ex_create_cq, comp_channel), 4, NO_CHANNEL),
+        ],
+        unknown: Errno(EBADF),
+        lost: Errno(EBADF),
+        ..COMMON
+    },
+    Command {
+        is_extended: true,
+        floor: offset_of!(ib_uverbs_ex_create_qp, rwq_ind_tbl_handle),
+        has_driver_data: false,
+        fields: &[(offset_of!(ib_uverbs_ex_create_qp, qp_type), 1, RC)],
+        ..create(
+            ("ex_create_qp", IB_USER_VERBS_EX_CMD_CREATE_QP, "ib_uverbs_ex_create_qp"),
+            size_of::<ib_uverbs_ex_create_qp>(),
+            size_of::<ib_uverbs_ex_create_qp_resp>(),
+            offset_of!(ib_uverbs_ex_create_qp, pd_handle),
+        )
+    },
+    Command {
+        is_extended: true,
+        floor: offset_of!(ib_uverbs_ex_modify_qp, rate_limit),
+        ..plain(
+            ("ex_modify_qp", IB_USER_VERBS_EX_CMD_MODIFY_QP, "ib_uverbs_ex_modify_qp"),
+            size_of::<ib_uverbs_ex_modify_qp>(),
+            size_of::<ib_uverbs_ex_modify_qp_resp>(),
+            offset_of!(ib_uverbs_ex_modify_qp, base) + offset_of!(ib_uverbs_modify_qp, qp_handle),
+        )
+    },
+    Command { is_extended: true, ..nothing("ex_255", 255) },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_there_up_to_the_first_that_none_has() {
+        let has = |number| COMMANDS.iter().any(|all| all.number == number && !all.is_extended);
+        (0..=41).for_each(|number| assert!(has(number), "{number}"));
+    }
+
+    #[test]
+    fn sizes_are_whole_words() {
+        for command in COMMANDS {
+            let word = if command.is_extended { 8 } else { 4 };
+            let Command { request, floor, response, least, .. } = *command;
+            for size in [request, floor, response, least] {
+                assert_eq!(size % word, 0, "{}", command.name);
+            }
+            assert!(floor <= request && least <= response, "{}", command.name);
+            for (offset, length, _) in command.fields {
+                assert!(offset + length <= request, "{}", command.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What holds of verbs objects, and of the ioctl.
+
+use std::mem::offset_of;
+
+use nix::libc::{EBUSY, EFAULT, EINVAL, ENOENT, EPROTONOSUPPORT};
+use verbs_abi::ioctl::ib_uverbs_ioctl_hdr;
+use verbs_abi::*;
+use zerocopy::IntoBytes;
+
+use super::super::bench::{Bench, same, u32_at};
+use super::super::check::{Check, Needs, Run, Trouble};
+use super::super::kernel::Outcome::{Done, Errno};
+use super::super::kernel::{Call, Caller, File};
+use super::request;
+
+type Steps = Result<(), Trouble>;
+
+/// Room for what a driver adds to a response.
+const DRIVERS: usize = 64;
+
+pub(super) fn checks() -> Vec<Check> {
+    let entry = |id: &str, shows: &str, source: &str, run: fn(&mut Bench<'_>) -> Steps| Check {
+        id: format!("uverbs.{id}"),
+        shows: shows.to_owned(),
+        source: source.to_owned(),
+        since: None,
+        needs: Needs::Verbs,
+        run: Run::Scenario(run),
+    };
+    vec![
+        entry(
+            "header.short",
+            "less than a header is refused",
+            "uverbs_main.c ib_uverbs_write",
+            part_of_a_header,
+        ),
+        entry(
+            "header.flags",
+            "bits of the number that mean nothing are refused",
+            "rdma_core.h uapi_get_method",
+            stray_bits,
+        ),
+        entry(
+            "handle.reuse",
+            "the lowest free handle of a file is given next, and none is lost to a failure",
+            "rdma_core.c idr_add_uobj",
+            reused_handles,
+        ),
+        entry(
+            "handle.file",
+            "handles are of a file: another has the same ones",
+            "rdma_core.c lookup_get_idr_uobject",
+            handles_of_a_file,
+        ),
+        entry(
+            "object.busy",
+            "what is in use is not destroyed",
+            "rdma_core.c uverbs_destroy_uobject",
+            busy,
+        ),
+        entry(
+            "object.close",
+            "closing a file destroys what it has, in the right order",
+            "rdma_core.c uverbs_destroy_ufile_hw",
+            closed,
+        ),
+        entry(
+            "query_port.number",
+            "a port that the device does not have",
+            "verbs.c ib_query_port",
+            ports,
+        ),
+        entry(
+            "ex_query_device.mask",
+            "bits that mean nothing are refused, and the response says its length",
+            "uverbs_cmd.c ib_uverbs_ex_query_device",
+            extended_query,
+        ),
+        entry(
+            "ex_create_cq.mask",
+            "bits that mean nothing are refused",
+            "uverbs_cmd.c ib_uverbs_ex_create_cq",
+            extended_cq,
+        ),
+        entry(
+            "ioctl.same",
+            "the ioctl answers as the write does, a forked child too",
+            "uverbs_std_types_device.c UVERBS_METHOD_INVOKE_WRITE",
+            same_by_ioctl,
+        ),
+        entry(
+            "ioctl.header",
+            "an ioctl with another driver's number, reserved fields, or of no method",
+            "uverbs_ioctl.c ib_uverbs_cmd_verbs",
+            headers_of_ioctl,
+        ),
+    ]
+}
+
+/// A plain command whose driver may take and add something.
+fn plain(number: u32, core: &[u8], response: usize) -> Call {
+    request::write(number, core.to_vec(), response, response)
+}
+
+fn query_device() -> Call {
+    let response = size_of::<ib_uverbs_query_device_resp>();
+    plain(IB_USER_VERBS_CMD_QUERY_DEVICE, &[0; size_of::<ib_uverbs_query_device>()], response)
+}
+
+fn alloc_pd() -> Call {
+    plain(IB_USER_VERBS_CMD_ALLOC_PD, &[0; 8], 4)
+}
+
+fn dealloc_pd(pd_handle: u32) -> Call {
+    plain(IB_USER_VERBS_CMD_DEALLOC_PD, ib_uverbs_dealloc_pd { pd_handle }.as_bytes(), 0)
+}
+
+impl Bench<'_> {
+    fn pd(&mut self, file: File) -> Result<u32, Trouble> {
+        Ok(u32_at(&self.expect("ALLOC_PD", file, &alloc_pd(), Done(4))?, 0))
+    }
+
+    /// A command whose response begins with a handle, and ends with what a driver adds.
+    fn handle(
+        &mut self,
+        what: &str,
+        file: File,
+        (number, core): (u32, &[u8]),
+        response: usize,
+        drivers: usize,
+    ) -> Result<u32, Trouble> {
+        let call = request::write(number, core.to_vec(), response, response + DRIVERS);
+        let handle = u32_at(&self.made(what, file, &call, response, [drivers; 2])?, 0);
+        same("whether the handle is a small number", handle < 1 << 16, true)?;
+        Ok(handle)
+    }
+
+    fn cq(&mut self, file: File) -> Result<u32, Trouble> {
+        let core = ib_uverbs_create_cq { cqe: 1, comp_channel: -1, ..Default::default() };
+        let response = size_of::<ib_uverbs_create_cq_resp>();
+        let request = (IB_USER_VERBS_CMD_CREATE_CQ, core.as_bytes());
+        self.handle("CREATE_CQ", file, request, response, 16)
+    }
+
+    fn qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<u32, Trouble> {
+        let core = ib_uverbs_create_qp {
+            pd_handle,
+            send_cq_handle: cq,
+            recv_cq_handle: cq,
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC,
+            ..Default::default()
+        };
+        let response = size_of::<ib_uverbs_create_qp_resp>();
+        let request = (IB_USER_VERBS_CMD_CREATE_QP, core.as_bytes());
+        self.handle("CREATE_QP", file, request, response, 32)
+    }
+}
+
+fn destroy_cq(cq_handle: u32) -> Call {
+    let request = ib_uverbs_destroy_cq { cq_handle, ..Default::default() };
+    plain(IB_USER_VERBS_CMD_DESTROY_CQ, request.as_bytes(), 8)
+}
+
+fn destroy_qp(qp_handle: u32) -> Call {
+    let request = ib_uverbs_destroy_qp { qp_handle, ..Default::default() };
+    plain(IB_USER_VERBS_CMD_DESTROY_QP, request.as_bytes(), 4)
+}
+
+fn part_of_a_header(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    for length in [0, 4, 7] {
+        let mut call = query_device();
+        call.bytes.truncate(length);
+        bench.expect(&format!("a write of {length} bytes"), file, &call, Errno(EINVAL))?;
+    }
+    Ok(())
+}
+
+fn stray_bits(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    for bit in 8..31 {
+        let mut call = query_device();
+        let number = IB_USER_VERBS_CMD_QUERY_DEVICE | 1 << bit;
+        call.bytes[..4].copy_from_slice(&number.to_ne_bytes());
+        bench.expect(&format!("bit {bit}"), file, &call, Errno(EINVAL))?;
+    }
+    Ok(())
+}
+
+fn reused_handles(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    let (first, second) = (bench.pd(file)?, bench.pd(file)?);
+    same("whether two handles are the same", first == second, false)?;
+    bench.expect("DEALLOC_PD", file, &dealloc_pd(first), Done(0))?;
+    let lost = request::losing_the_response(alloc_pd());
+    bench.expect("ALLOC_PD to nowhere", file, &lost, Errno(EFAULT))?;
+    same("the handle", bench.pd(file)?, first)?;
+    bench.expect("DEALLOC_PD", file, &dealloc_pd(second), Done(0)).map(drop)
+}
+
+fn handles_of_a_file(bench: &mut Bench<'_>) -> Steps {
+    let (one, other) = (bench.context()?, bench.context()?);
+    let pd = bench.pd(one)?;
+    same("the handle", bench.pd(other)?, pd)?;
+    bench.expect("DEALLOC_PD", one, &dealloc_pd(pd), Done(0))?;
+    bench.expect("DEALLOC_PD again", one, &dealloc_pd(pd), Errno(ENOENT))?;
+    bench.expect("DEALLOC_PD of the other file", other, &dealloc_pd(pd), Done(0)).map(drop)
+}
+
+fn busy(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    let (pd, cq) = (bench.pd(file)?, bench.cq(file)?);
+    let qp = bench.qp(file, pd, cq)?;
+    bench.expect("DEALLOC_PD", file, &dealloc_pd(pd), Errno(EBUSY))?;
+    bench.expect("DESTROY_CQ", file, &destroy_cq(cq), Errno(EBUSY))?;
+    let events = bench.expect("DESTROY_QP", file, &destroy_qp(qp), Done(4))?;
+    same("the events of the queue pair", events, vec![0; 4])?;
+    let events = bench.expect("DESTROY_CQ", file, &destroy_cq(cq), Done(8))?;
+    same("the events of the completion queue", events, vec![0; 8])?;
+    bench.expect("DEALLOC_PD", file, &dealloc_pd(pd), Done(0)).map(drop)
+}
+
+fn closed(bench: &mut Bench<'_>) -> Steps {
+    // The device has few enough of something, or the next round finds what the last one left.
+    for _ in 0..3 {
+        let file = bench.context()?;
+        let (pd, cq) = (bench.pd(file)?, bench.cq(file)?);
+        let qp = bench.qp(file, pd, cq)?;
+        bench.expect("DEALLOC_PD", file, &dealloc_pd(pd), Errno(EBUSY))?;
+        bench.expect("DESTROY_CQ", file, &destroy_cq(cq), Errno(EBUSY))?;
+        same("whether handles differ", pd != cq && cq != qp && qp != pd, true)?;
+        bench.close(file);
+    }
+    Ok(())
+}
+
+fn ports(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    for (port_num, answer) in [(0, Errno(EINVAL)), (1, Done(40)), (255, Errno(EINVAL))] {
+        let request = ib_uverbs_query_port { port_num, ..Default::default() };
+        let call = plain(IB_USER_VERBS_CMD_QUERY_PORT, request.as_bytes(), 40);
+        let answer = bench.expect(&format!("port {port_num}"), file, &call, answer)?;
+        if port_num == 1 {
+            let state = answer[offset_of!(ib_uverbs_query_port_resp, state)];
+            same("whether the state is one", (1..=5).contains(&state), true)?;
+        }
+    }
+    Ok(())
+}
+
+fn extended_query(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    let number = request::wire_number(IB_USER_VERBS_EX_CMD_QUERY_DEVICE, true);
+    let ask = |comp_mask, reserved| {
+        let core = ib_uverbs_ex_query_device { comp_mask, reserved };
+        request::write(number, core.as_bytes().to_vec(), 304, 304)
+    };
+    bench.expect("a mask", file, &ask(1, 0), Errno(EINVAL))?;
+    bench.expect("a reserved field", file, &ask(0, 1), Errno(EINVAL))?;
+    let plain = bench.expect("QUERY_DEVICE", file, &query_device(), Done(176))?;
+    let extended = bench.expect("EX_QUERY_DEVICE", file, &ask(0, 0), Done(304))?;
+    same("the first part", &extended[..176], &plain[..])?;
+    let length = offset_of!(ib_uverbs_ex_query_device_resp, response_length);
+    same("the length in it", u32_at(&extended, length), 304)
+}
+
+fn extended_cq(bench: &mut Bench<'_>) -> Steps {
+    let file = bench.context()?;
+    let number = request::wire_number(IB_USER_VERBS_EX_CMD_CREATE_CQ, true);
+    for (comp_mask, reserved, comp_vector) in [(1, 0, 0), (0, 1, 0), (0, 0, u32::MAX)] {
+        let core = ib_uverbs_ex_create_cq {
+            cqe: 1,
+            comp_channel: -1,
+            comp_mask,
+            reserved,
+            comp_vector,
+            ..Default::default()
+        };
+        let call = request::write(number, core.as_bytes().to_vec(), 16, 16);
+        bench.expect("EX_CREATE_CQ", file, &call, Errno(EINVAL))?;
+    }
+    Ok(())
+}
+
+/// QUERY_DEVICE by ioctl.
+fn query_by_ioctl(driver: rdma_driver_id) -> Call {
+    request::ioctl(driver, IB_USER_VERBS_CMD_QUERY_DEVICE, &[0; 8], 176)
+}
+
+fn same_by_ioctl(bench: &mut Bench<'_>) -> Steps {
+    let driver = bench.driver_number()?;
+    let file = bench.context()?;
+    let written = bench.expect("QUERY_DEVICE", file, &query_device(), Done(176))?;
+    for caller in [Caller::Opener, Caller::Thread, Caller::OtherCredentials, Caller::Child] {
+        let call = query_by_ioctl(driver).by(caller);
+        let answered = bench.expect(&format!("{caller:?}"), file, &call, Done(176))?;
+        same("the answer", &answered, &written)?;
+    }
+    Ok(())
+}
+
+fn headers_of_ioctl(bench: &mut Bench<'_>) -> Steps {
+    let driver = bench.driver_number()?;
+    let file = bench.context()?;
+    let mut refused = |what, offset: usize, value: u8, answer| {
+        let mut call = query_by_ioctl(driver);
+        call.bytes[offset] = value;
+        bench.expect(what, file, &call, Errno(answer)).map(drop)
+    };
+    let [object, method] =
+        [offset_of!(ib_uverbs_ioctl_hdr, object_id), offset_of!(ib_uverbs_ioctl_hdr, method_id)];
+    let [first, second] =
+        [offset_of!(ib_uverbs_ioctl_hdr, reserved1), offset_of!(ib_uverbs_ioctl_hdr, reserved2)];
+    refused("another driver", offset_of!(ib_uverbs_ioctl_hdr, driver_id), 1, EINVAL)?;
+    refused("the first reserved field", first, 1, EPROTONOSUPPORT)?;
+    refused("the second reserved field", second, 1, EPROTONOSUPPORT)?;
+    refused("no object", object + 1, 0xff, EPROTONOSUPPORT)?;
+    refused("no method", method, 0xff, EPROTONOSUPPORT)?;
+    refused("another length", 0, 25, EINVAL)?;
+    refused("another number of attributes", offset_of!(ib_uverbs_ioctl_hdr, num_attrs), 2, EINVAL)?;
+    // The first attribute's identity becomes the second's, and one that is unknown but mandatory.
+    let attribute = size_of::<ib_uverbs_ioctl_hdr>();
+    refused("an attribute twice", attribute, 0, EINVAL)?;
+    refused("an unknown attribute", attribute, 0x70, EPROTONOSUPPORT)
+}

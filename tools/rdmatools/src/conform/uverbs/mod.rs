@@ -1,0 +1,112 @@
+//! Checks of uverbs, the ABI of `/dev/infiniband/uverbsN`.
+
+mod commands;
+mod invariants;
+mod request;
+mod rows;
+
+use std::mem::offset_of;
+
+use verbs_abi::{
+    IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_QUERY_DEVICE, ib_uverbs_get_context,
+    ib_uverbs_get_context_resp, ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    rdma_driver_id,
+};
+
+use super::bench::{Bench, same, u32_at, u64_at};
+use super::check::{Check, Driver, Trouble};
+use super::kernel::{Call, File, Kernel, Outcome};
+
+/// All of them.
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = rows::rows();
+    checks.extend(invariants::checks());
+    checks
+}
+
+/// GET_CONTEXT, with room for what a driver adds.
+fn get_context() -> Call {
+    let response = size_of::<ib_uverbs_get_context_resp>();
+    let core = vec![0; size_of::<ib_uverbs_get_context>()];
+    let call = request::write(IB_USER_VERBS_CMD_GET_CONTEXT, core, response, response + 64);
+    Call { descriptor: Some(offset_of!(ib_uverbs_get_context_resp, async_fd)), ..call }
+}
+
+/// What a device says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) driver: Driver,
+    /// In network byte order.
+    pub(super) node_guid: u64,
+}
+
+/// Asks the device of `node`.
+pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Option<Identity> {
+    let file = kernel.open(node).ok()?;
+    let opened = kernel.call(file, &get_context()).returned.is_ok();
+    let length = size_of::<ib_uverbs_query_device_resp>();
+    let core = vec![0; size_of::<ib_uverbs_query_device>()];
+    let query = request::write(IB_USER_VERBS_CMD_QUERY_DEVICE, core, length, length);
+    let answer = kernel.call(file, &query);
+    kernel.end();
+    if !opened || answer.outcome() != Ok(Outcome::Done(length)) {
+        return None;
+    }
+    let vendor = u32_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, vendor_id));
+    let node_guid = u64_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, node_guid));
+    let driver = match vendor {
+        0xff_ffff => Driver::Rxe,
+        // "bmt".
+        0x62_6d74 => Driver::Siw,
+        _ => Driver::Other,
+    };
+    Some(Identity { driver, node_guid })
+}
+
+impl Bench<'_> {
+    /// A file of verbs with a context.
+    fn context(&mut self) -> Result<File, Trouble> {
+        let file = self.verbs()?;
+        let core = size_of::<ib_uverbs_get_context_resp>();
+        let answer = self.made("GET_CONTEXT", file, &get_context(), core, [0, 8])?;
+        let number = |offset| u32_at(&answer, offset);
+        let vectors = number(offset_of!(ib_uverbs_get_context_resp, num_comp_vectors));
+        same("whether there are completion vectors", (1..1 << 16).contains(&vectors), true)?;
+        let descriptor = number(offset_of!(ib_uverbs_get_context_resp, async_fd));
+        same("whether there is a descriptor", descriptor < 1 << 30, true)?;
+        Ok(file)
+    }
+
+    /// What is stored for a command whose response has `core` bytes and the driver's: so many of rxe and of siw.
+    fn made(
+        &mut self,
+        what: &str,
+        file: File,
+        call: &Call,
+        core: usize,
+        [rxe, siw]: [usize; 2],
+    ) -> Result<Vec<u8>, Trouble> {
+        let expected = match self.machine.driver {
+            Driver::Rxe => core + rxe..=core + rxe,
+            Driver::Siw => core + siw..=core + siw,
+            Driver::Other => core..=usize::MAX,
+        };
+        let answer = self.call(file, call);
+        match answer.outcome() {
+            Ok(Outcome::Done(length)) if expected.contains(&length) => Ok(answer.stored),
+            outcome => {
+                let why = format!("{what}: {outcome:?}, expected {expected:?} bytes of response");
+                Err(Trouble::Violation(why))
+            }
+        }
+    }
+
+    /// What the ioctl is to be told.
+    fn driver_number(&self) -> Result<rdma_driver_id, Trouble> {
+        match self.machine.driver {
+            Driver::Rxe => Ok(rdma_driver_id::RDMA_DRIVER_RXE),
+            Driver::Siw => Ok(rdma_driver_id::RDMA_DRIVER_SIW),
+            Driver::Other => Err(Trouble::Skip("the number of the driver is not known".into())),
+        }
+    }
+}

@@ -8,6 +8,7 @@ use ucma_abi::ib_cm_sidr_status;
 use verbs_abi::ib_wc_status;
 
 use crate::cm::Rejection;
+use crate::sys::remedy;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -126,7 +127,9 @@ impl Error {
         subject: impl Into<Cow<'static, str>>,
         kind: ErrorKind,
     ) -> Self {
+        // Whatever was tried, this is about the process.
         Self { operation, subject: subject.into(), kind }
+            .with_remedy(Errno::EMFILE, remedy::DESCRIPTORS)
     }
 
     /// An error of the kernel.

@@ -167,7 +167,12 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
 /// Neither netlink nor sysfs has an answer.
 fn nobody(failure: Failure, sysfs: &Directory) -> Error {
     const OPERATION: &str = "list the RDMA devices";
-    let Failure::Os(errno) = failure else { return failure.error(OPERATION, "") };
+    let errno = match failure {
+        // The process or the machine has too little, whatever modules there are.
+        Failure::Os(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+        | Failure::Malformed(_) => return failure.error(OPERATION, ""),
+        Failure::Os(errno) => errno,
+    };
     let remedy = match sysfs.child("class").exists() {
         true => remedy::MODULES,
         false => remedy::MODULES_AND_SYSFS,

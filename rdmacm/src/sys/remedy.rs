@@ -16,3 +16,10 @@ pub(crate) const LOCKED_MEMORY: &str = "see the limit of locked memory: ulimit -
 /// Where it would be too much, memory itself is short, or there are as many regions as siw has: ENOMEM.
 pub(crate) const LOCKED_MEMORY_OR_REGIONS: &str =
     "see the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or the device has no more regions";
+
+/// Where the process has as many descriptors as it may: EMFILE.
+pub(crate) const DESCRIPTORS: &str = "see the limit of open descriptors: ulimit -n, RLIMIT_NOFILE";
+
+/// Where its cgroup has as many contexts or objects of the device as it may: EAGAIN of a command to uverbs.
+pub(crate) const CGROUP: &str =
+    "see the limits of the rdma cgroup: hca_handle and hca_object in rdma.max";

@@ -90,7 +90,8 @@ impl Context {
     /// # Errors
     ///
     /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
-    /// to the user; EIO or ENXIO where the device went; EINVAL where a driver that this crate does not know
+    /// to the user, with EMFILE where the process has no more descriptors, with EAGAIN where its rdma cgroup has
+    /// no more contexts; EIO or ENXIO where the device went; EINVAL where a driver that this crate does not know
     /// asks for more than the plain command.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
@@ -105,7 +106,9 @@ impl Context {
         let file = UverbsFile::open(&node.path(), node.device_number(), driver)?;
         let provider = Provider::of(device, &file);
         let (async_events, completion_vectors) =
-            provider.get_context(&file).map_err(|refused| refused.during(OPERATION, subject()))?;
+            provider.get_context(&file).map_err(|refused| {
+                refused.during(OPERATION, subject()).with_remedy(Errno::EAGAIN, remedy::CGROUP)
+            })?;
         let inner = Inner {
             file,
             async_file: EventFile::new(async_events, "the asynchronous events"),
@@ -379,7 +382,9 @@ impl Context {
             Refused::Os(Errno::EIO) => {
                 Error::new(operation, subject, ErrorKind::DeviceGone(Errno::EIO as i32))
             }
-            refused => refused.during(operation, subject),
+            refused => {
+                refused.during(operation, subject).with_remedy(Errno::EAGAIN, remedy::CGROUP)
+            }
         }
     }
 

@@ -154,10 +154,12 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
         failure: OnceLock::new(),
     });
     // Not scoped: where a call fails the program ends, and the thread, which sleeps, with it.
-    let reader = thread::spawn({
+    let reader = thread::Builder::new().spawn({
         let test = Arc::clone(&test);
         move || test.take_events(&channel)
     });
+    let reader = reader
+        .map_err(|error| Failure::because(format!("cannot start the events' thread: {error}")))?;
     // What the queue pairs share is no id's: it ends when the ids have been destroyed, and not with the last.
     let _shared = test.calls(options, out)?;
     // It has counted the last event.

@@ -154,7 +154,8 @@ fn report(done: Result<(), Failure>, applet: &str, err: &mut dyn Write) -> u8 {
         Err(Failure::Failed(messages)) => messages,
     };
     for message in messages {
-        let _ = writeln!(err, "{PROGRAM} {applet}: {message}");
+        // In one piece, which others' lines do not get into.
+        let _ = err.write_all(format!("{PROGRAM} {applet}: {message}\n").as_bytes());
     }
     1
 }

@@ -2,10 +2,11 @@
 
 use std::panic;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rdmacm::cm::{CmId, Event, EventChannel, EventType};
+use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 
 use super::log::Log;
 use crate::failure::Failure;
@@ -17,11 +18,13 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Peer {
     pub(super) id: CmId,
     ended: OnceLock<EventType>,
+    /// Nobody reads events any more.
+    is_deaf: AtomicBool,
 }
 
 impl Peer {
     pub(super) fn new(id: CmId) -> Self {
-        Self { id, ended: OnceLock::new() }
+        Self { id, ended: OnceLock::new(), is_deaf: AtomicBool::new(false) }
     }
 
     /// The event that ended the connection.
@@ -44,6 +47,22 @@ impl Peer {
         }
     }
 
+    /// Accepts the peer. Where it will not be heard any more, it is not there for whoever waits for it.
+    pub(super) fn accept(&self) -> rdmacm::Result<()> {
+        self.id.accept(&ConnParam::default())?;
+        // After the accept: who sets it before disconnects too early, and who sets it later disconnects in time.
+        if self.is_deaf.load(Ordering::SeqCst) {
+            self.disconnect();
+        }
+        Ok(())
+    }
+
+    /// Takes note that nobody will hear of the peer.
+    pub(super) fn give_up(&self) {
+        self.is_deaf.store(true, Ordering::SeqCst);
+        self.disconnect();
+    }
+
     /// Disconnects, if there still is something to disconnect.
     pub(super) fn disconnect(&self) {
         let _ = self.id.disconnect();
@@ -58,17 +77,21 @@ impl Peer {
         work: impl FnOnce() -> Result<(), Failure> + Send,
     ) -> Result<(), Failure> {
         thread::scope(|scope| {
-            let worker = scope.spawn(work);
+            let worker = thread::Builder::new().spawn_scoped(scope, work);
+            let worker = worker.map_err(|error| {
+                Failure::because(format!("cannot start the connection's thread: {error}"))
+            })?;
             let mut attended = Ok(());
             while attended.is_ok() && self.ended().is_none() && !worker.is_finished() {
                 attended = self.next_event(channel, log);
             }
             if attended.is_err() {
                 // Nobody would wake the worker any more.
-                self.disconnect();
+                self.give_up();
             }
             let worked = worker.join().unwrap_or_else(|cause| panic::resume_unwind(cause));
-            worked.and(attended)
+            // Where events could not be read, that is why the worker came to its end.
+            attended.and(worked)
         })
     }
 

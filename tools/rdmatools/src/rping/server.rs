@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use rdmacm::Token;
-use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
+use rdmacm::cm::{CmId, Event, EventChannel, EventType, PortSpace};
 
 use super::connection::{Connection, cut_short};
 use super::log::Log;
@@ -58,7 +58,7 @@ pub(super) fn serve_all(address: SocketAddr, log: &Log<'_>) -> Result<(), Failur
             }
         };
         // Nobody would wake the threads any more.
-        peers.values().filter_map(Weak::upgrade).for_each(|peer| peer.disconnect());
+        peers.values().filter_map(Weak::upgrade).for_each(|peer| peer.give_up());
         Err(failure)
     })
 }
@@ -80,7 +80,7 @@ fn next_event(channel: &EventChannel, log: &Log<'_>) -> Result<Event, Failure> {
 /// Accepts the client and answers its pings until it disconnects.
 fn serve(peer: &Peer, log: &Log<'_>) -> Result<(), Failure> {
     let mut connection = Connection::new(peer, usize::from(*SIZES.end()), log)?;
-    peer.id.accept(&ConnParam::default())?;
+    peer.accept()?;
     while let Some(source) = connection.receive()? {
         let size = usize::try_from(source.size).unwrap_or(usize::MAX);
         connection.read(source, size)?;

@@ -51,6 +51,7 @@ mod endpoint;
 mod endpoint_datagrams;
 mod endpoint_rping;
 mod examples;
+mod faults;
 mod file_copy;
 mod functions;
 mod key_value;

@@ -7,6 +7,7 @@ use guest::error::{Error, Result};
 use guest::plan::Device;
 
 use crate::bench::Subject;
+use crate::faults::Extent;
 use crate::fuzz;
 use crate::kernel::Kernel;
 use crate::test::Selection;
@@ -48,6 +49,14 @@ A command line that is wrong ends with status 2.
       by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
       thread. Goals that are not reached are named; they do not change the exit status.
 
+  faults [--all] [--kernel 6.1|6.12|latest]
+      Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
+      kills the run at each: each side of `rdmatools rping`, at every call on a device node, with EIO. With
+      `--all`, which takes hours: of rping, cmatose, udaddy and mckey, at every call that writes, reads,
+      maps, opens, waits, controls a device or talks to netlink, with ENOMEM, EINTR, EIO, EAGAIN and ENODEV.
+      A run that panics, hangs, does not say what failed or leaves something in the kernel is shown, and
+      makes the exit status 1. The last line is `N faults tried, N survived`.
+
   soak [--minutes N] [--kernel 6.1|6.12]
       Makes connections and breaks them at random for N minutes, 30 without it, with many threads, on both
       levels of the library and both devices, with data that is checked; meanwhile looks 30 times at the
@@ -80,6 +89,7 @@ pub(crate) enum Task {
     Soak(Duration, Kernel),
     Fuzz { filter: Option<String>, time: Duration },
     Sanitize(Selection),
+    Faults(Extent, Kernel),
     Ci(Selection),
 }
 
@@ -107,6 +117,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
         }
         Some("bench") => bench(arguments),
         Some("soak") => soak(arguments),
+        Some("faults") => faults(arguments),
         Some("ci") => alone("ci", arguments, Task::Ci(everything())),
         Some("help") => Ok(Task::Help),
         _ => Err(Error::new(format!("unknown command {task:?}; {HELP}"))),
@@ -206,6 +217,18 @@ fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     }
     let devices = if devices.is_empty() { Device::ALL.to_vec() } else { devices };
     Ok(Task::Bench(subject, kernels, devices))
+}
+
+fn faults(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    let (mut extent, mut chosen) = (Extent::Devices, Kernel::V6_12);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--all") => extent = Extent::All,
+            Some("--kernel") => chosen = kernel(&mut arguments)?,
+            _ => return Err(Error::new(format!("faults does not take {argument:?}; {HELP}"))),
+        }
+    }
+    Ok(Task::Faults(extent, chosen))
 }
 
 fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
@@ -337,6 +360,16 @@ mod tests {
     }
 
     #[test]
+    fn faults_takes_its_extent_and_a_kernel() {
+        let faults = |line| match parsed(line) {
+            Ok(Task::Faults(extent, kernel)) => (extent, kernel),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(faults("faults"), (Extent::Devices, Kernel::V6_12));
+        assert_eq!(faults("faults --all --kernel 6.1"), (Extent::All, Kernel::V6_1));
+    }
+
+    #[test]
     fn help_is_to_be_had_everywhere() {
         for line in ["help", "--help", "-h", "demo --help", "vm -h", "test --help", "bench --help"]
         {
@@ -352,6 +385,7 @@ mod tests {
             ("bench latency", "bench does not know \"latency\""),
             ("fuzz --quickly", "fuzz does not take \"--quickly\""),
             ("bench connect quickly", "bench does not take \"quickly\""),
+            ("faults many", "faults does not take \"many\""),
             ("", "a command is missing"),
             ("fly", "unknown command \"fly\""),
             ("ci quickly", "ci does not take \"quickly\""),

@@ -10,6 +10,7 @@ mod console;
 mod cpio;
 mod demo;
 mod driver;
+mod faults;
 mod foreign;
 mod fuzz;
 mod host;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Task::Soak(time, kernel) => soak::run(time, kernel),
         Task::Fuzz { filter, time } => Ok(fuzz::run(filter.as_deref(), time)),
         Task::Sanitize(selection) => Ok(sanitize::run(&selection)),
+        Task::Faults(extent, kernel) => faults::run(extent, kernel),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     };
     done.unwrap_or_else(|error| failed(&error, vm::BED_FAILED))

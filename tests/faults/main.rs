@@ -1,0 +1,90 @@
+//! Lets the kernel fail a program once, at each of its system calls by turns, in the machine that this runs in:
+//! `fault-driver TOOLS devices|all`, with the path of `rdmatools`.
+//!
+//! For each [scenario](plan::SCENARIOS), each of its two sides and each [call](plan::CALLS): run N has the N-th call fail, or
+//! the program killed at it, until a run makes no N-th one. `devices` visits the calls on the nodes of the connection
+//! manager and of verbs, with one errno, and with a kill; `all` every call of the run, with every [fault](plan::Fault).
+//!
+//! Each run must end by itself within its limit: well, or with an error that says what could not be done. Its peer must
+//! too, and the kernel must have no object more than before. Every run that does not is told of, and makes the exit
+//! status 1.
+
+mod plan;
+mod run;
+mod trace;
+mod verdict;
+
+use std::env;
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rdmacm::device;
+
+use crate::plan::{CALLS, Extent, Fault, SCENARIOS, Scenario, Side};
+use crate::run::Walk;
+use crate::verdict::Counts;
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let arguments: Vec<_> = env::args_os().skip(1).collect();
+    let [tools, extent, chosen @ ..] = &arguments[..] else {
+        return Err("usage: fault-driver rdmatools devices|all [scenario ...]".into());
+    };
+    let extent = extent.to_str().and_then(Extent::from_name).ok_or("the extent: devices or all")?;
+    let chosen = |scenario: &&Scenario| match extent {
+        Extent::Devices if chosen.is_empty() => scenario.name == "rping",
+        _ => chosen.is_empty() || chosen.iter().any(|name| name == scenario.name),
+    };
+    let mut out = io::stdout();
+    let (mut total, mut port) = (Counts::default(), 7300);
+    for scenario in SCENARIOS.iter().filter(chosen) {
+        for side in [Side::Server, Side::Client] {
+            for fault in extent.faults() {
+                let counts = walk(tools.as_ref(), extent, scenario, side, *fault, &mut port)?;
+                writeln!(out, "{:<8} {side:<6} {fault:<6} {counts}", scenario.name)?;
+                total = total + counts;
+            }
+        }
+    }
+    writeln!(out, "{total}\n{} faults tried, {} survived", total.tried(), total.survived())?;
+    Ok(if total.survived() == total.tried() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Visits each call of one side.
+fn walk(
+    tools: &Path,
+    extent: Extent,
+    scenario: &Scenario,
+    side: Side,
+    fault: Fault,
+    port: &mut u16,
+) -> Result<Counts, Box<dyn Error>> {
+    let mut counts = Counts::default();
+    for call in CALLS {
+        let mut number = 1;
+        loop {
+            *port = if *port == 7999 { 7300 } else { *port + 1 };
+            let walk = Walk { tools, scenario, side, call, fault, number, port: *port };
+            let Some(verdict) = walk.run(&nodes(extent)?)? else { break };
+            if let Err(wrong) = &verdict {
+                eprintln!("{walk}: {wrong}\n");
+            }
+            counts.count(verdict.ok());
+            number += 1;
+        }
+    }
+    Ok(counts)
+}
+
+/// The nodes to which the calls belong that are visited; none where all calls are.
+fn nodes(extent: Extent) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    if extent == Extent::All {
+        return Ok(Vec::new());
+    }
+    let mut nodes = vec![PathBuf::from(device::rdma_cm().path())];
+    for device in device::list()? {
+        nodes.extend(device.uverbs().map(|uverbs| PathBuf::from(uverbs.path())));
+    }
+    Ok(nodes)
+}

@@ -1,0 +1,163 @@
+//! What is run, and how it is made to fail.
+
+use std::fmt;
+
+/// Which calls of a run are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Those on device nodes.
+    Devices,
+    /// Every one.
+    All,
+}
+
+impl Extent {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [("devices", Self::Devices), ("all", Self::All)]
+            .into_iter()
+            .find_map(|(known, extent)| (known == name).then_some(extent))
+    }
+
+    pub(crate) fn faults(self) -> &'static [Fault] {
+        match self {
+            Self::Devices => &[Fault::Errno("EIO"), Fault::Kill],
+            Self::All => &[
+                Fault::Errno("ENOMEM"),
+                Fault::Errno("EINTR"),
+                Fault::Errno("EIO"),
+                Fault::Errno("EAGAIN"),
+                Fault::Errno("ENODEV"),
+                Fault::Kill,
+            ],
+        }
+    }
+}
+
+/// What happens at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is not made, and returns this.
+    Errno(&'static str),
+    /// SIGKILL comes.
+    Kill,
+}
+
+impl Fault {
+    /// What makes strace do it.
+    pub(crate) fn injection(self) -> String {
+        match self {
+            Self::Errno(name) => format!("error={name}"),
+            Self::Kill => "signal=KILL".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Errno(name) => f.pad(name),
+            Self::Kill => f.pad("KILL"),
+        }
+    }
+}
+
+/// The calls, as strace names them; those in one line do the same.
+pub(crate) const CALLS: [&str; 7] = [
+    "write",
+    "ioctl",
+    "mmap",
+    "open,openat",
+    "read",
+    "poll,ppoll,epoll_wait,epoll_pwait",
+    "socket,sendto,recvfrom",
+];
+
+/// One of the two programs of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        })
+    }
+}
+
+/// Two applets that talk to each other.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    /// The applet.
+    pub(crate) name: &'static str,
+    /// The server's arguments and the client's, without the port.
+    arguments: [&'static [&'static str]; 2],
+    /// What gives both a port of their own.
+    port: Option<&'static str>,
+    /// What the server prints when a client can come. Otherwise it can as soon as the server, which has an id on the
+    /// device, sleeps.
+    pub(crate) ready: Option<&'static str>,
+    /// Whether it waits for a time, in which nothing happens.
+    pub(crate) pauses: bool,
+    /// Whether each side hears when the other goes.
+    pub(crate) is_connected: bool,
+}
+
+pub(crate) const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        name: "rping",
+        arguments: [&["-s", "-a", ADDRESS], &["-c", "-a", ADDRESS, "-C", "1", "-V"]],
+        port: Some("-p"),
+        ready: None,
+        pauses: false,
+        is_connected: true,
+    },
+    Scenario {
+        name: "cmatose",
+        arguments: [&["-b", ADDRESS, "-C", "2"], &["-s", ADDRESS, "-C", "2"]],
+        port: Some("-p"),
+        ready: None,
+        pauses: false,
+        is_connected: true,
+    },
+    Scenario {
+        name: "udaddy",
+        arguments: [&["-b", ADDRESS, "-C", "2"], &["-s", ADDRESS, "-C", "2"]],
+        port: None,
+        ready: None,
+        pauses: false,
+        is_connected: false,
+    },
+    Scenario {
+        name: "mckey",
+        arguments: [
+            &["-m", GROUP, "-b", ADDRESS, "-C", "2"],
+            &["-s", "-m", GROUP, "-b", ADDRESS, "-C", "2"],
+        ],
+        port: None,
+        ready: Some("receiving data transfers"),
+        pauses: true,
+        is_connected: false,
+    },
+];
+
+const ADDRESS: &str = "10.0.0.1";
+const GROUP: &str = "239.1.1.1";
+
+impl Scenario {
+    /// The arguments of `rdmatools`.
+    pub(crate) fn arguments(&self, side: Side, port: u16) -> Vec<String> {
+        let own = match side {
+            Side::Server => self.arguments[0],
+            Side::Client => self.arguments[1],
+        };
+        let mut arguments = vec![self.name.to_owned()];
+        arguments.extend(own.iter().map(|argument| (*argument).to_owned()));
+        arguments
+            .extend(self.port.into_iter().flat_map(|option| [option.into(), port.to_string()]));
+        arguments
+    }
+}

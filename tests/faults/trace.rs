@@ -1,0 +1,104 @@
+//! strace, which makes calls fail and says which it did.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+
+use crate::plan::{Fault, Side};
+
+/// What the programs wait by where they wait for a time only: it would make up most of the walk.
+const PAUSE: &str = "clock_nanosleep";
+/// The last call that the language's runtime makes before a program's own `main`, and how it is made then.
+const START: &str = "sigaltstack";
+const STARTED: &str = "sigaltstack({";
+/// A write to standard error.
+const WORDS: &str = " write(2, ";
+
+/// `program` under strace, without its pauses, and with call `number` of each thread going wrong where a fault is given.
+/// Its process is the one that the command starts: strace is its grandchild.
+pub(crate) fn command(
+    program: &Path,
+    side: Side,
+    fault: Option<(&str, Fault, u32)>,
+    nodes: &[PathBuf],
+) -> Command {
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "-o"]).arg(file(side));
+    // Signals go with stops that this does without.
+    if !matches!(fault, Some((_, Fault::Kill, _))) {
+        strace.arg("--seccomp-bpf");
+    }
+    for node in nodes {
+        strace.arg("-P").arg(node);
+    }
+    let calls = fault.map_or_else(String::new, |(calls, ..)| format!("{calls},"));
+    strace.args(["-e", &format!("trace={calls}{START},{PAUSE}")]);
+    strace.args(["-e", &format!("inject={PAUSE}:retval=0")]);
+    if let Some((calls, fault, number)) = fault {
+        strace.args(["-e", &format!("inject={calls}:{}:when={number}", fault.injection())]);
+    }
+    strace.arg(program);
+    strace
+}
+
+/// A call that failed because it was made to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Injected {
+    /// What strace says of it.
+    pub(crate) call: String,
+    /// Whether it was the program's own, and not one of its start.
+    pub(crate) is_own: bool,
+    /// Whether it, or the same call of another thread, was to say what is wrong.
+    pub(crate) is_silenced: bool,
+}
+
+/// The first call that the program which has just ended was made to fail in, of those on `nodes` if there are any.
+pub(crate) fn injected(side: Side, nodes: &[PathBuf]) -> io::Result<Option<Injected>> {
+    let trace = fs::read_to_string(file(side))?;
+    fs::remove_file(file(side))?;
+    // Of the start, nothing is on a node, neither is its last call.
+    Ok(first(&trace, !nodes.is_empty()))
+}
+
+fn first(trace: &str, mut is_own: bool) -> Option<Injected> {
+    let mut first: Option<Injected> = None;
+    for line in trace.lines() {
+        if line.contains(STARTED) {
+            is_own = true;
+        } else if line.contains("(INJECTED)") && !line.contains(PAUSE) {
+            let call = || Injected { call: line.to_owned(), is_own, is_silenced: false };
+            first.get_or_insert_with(call).is_silenced |= line.contains(WORDS);
+        }
+    }
+    first
+}
+
+fn file(side: Side) -> PathBuf {
+    env::temp_dir().join(format!("fault-trace-{side}-{}", process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSED: &str = "7   clock_nanosleep(0, 0, {3, 0}) = 0 (INJECTED)\n";
+    const STARTED: &str = "7   sigaltstack({ss_sp=0x7f}, NULL) = 0\n";
+    const SILENCED: &str =
+        "7   write(2, \"cannot\"..., 9) = -1 EIO (Input/output error) (INJECTED)\n";
+    const FAILED: &str = "8   <... write resumed>) = -1 EIO (Input/output error) (INJECTED)\n";
+
+    #[test]
+    fn what_failed_is_the_programs_own_once_it_has_started() {
+        let found = |parts: &[&str]| first(&parts.concat(), false).map(|injected| injected.is_own);
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[STARTED, PAUSED]), None);
+        assert_eq!(found(&[STARTED, PAUSED, FAILED]), Some(true));
+        assert_eq!(found(&[FAILED, STARTED]), Some(false));
+        assert_eq!(first(FAILED, true).map(|injected| injected.is_own), Some(true));
+        let silenced = |trace: &str| first(trace, true).map(|injected| injected.is_silenced);
+        assert_eq!(silenced(FAILED), Some(false));
+        assert_eq!(silenced(&[FAILED, SILENCED].concat()), Some(true));
+    }
+}

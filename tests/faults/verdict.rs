@@ -1,0 +1,218 @@
+//! Whether a program that something failed in did what it should.
+
+use std::fmt;
+use std::ops::Add;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use nix::libc;
+
+use crate::plan::Fault;
+use crate::trace::Injected;
+
+/// A program that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// Its standard error.
+    pub(crate) errors: String,
+    /// It did not end by itself within its limit.
+    pub(crate) is_overdue: bool,
+}
+
+impl Ended {
+    pub(crate) fn is_killed(&self) -> bool {
+        self.status.signal() == Some(libc::SIGKILL)
+    }
+}
+
+/// A good end, or what was wrong.
+pub(crate) type Verdict = Result<Fine, String>;
+
+/// The good ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fine {
+    /// It went on, and did what it was to do.
+    WentOn,
+    /// It said what it could not do.
+    Said,
+    /// The loader or the language's runtime gave up before the program's own code ran.
+    NotStarted,
+    /// The allocator had no memory, and ended the program with a message.
+    NoMemory,
+    /// It was killed.
+    Killed,
+}
+
+/// What the allocator says.
+const NO_MEMORY: &str = "memory allocation of ";
+/// What the runtime says where a thread cannot begin.
+const NO_STACK: &str = "failed to allocate an alternative stack";
+
+/// The end of the program that was made to fail, at a call that is known unless it was killed.
+pub(crate) fn of(name: &str, fault: Fault, injected: Option<&Injected>, ended: &Ended) -> Verdict {
+    let wrong = |what: &str| {
+        let call = injected.map_or("", |injected| &injected.call);
+        Err(format!("{what}\n  {call}\n  {}, {}", ended.status, ended.errors.trim_end()))
+    };
+    if ended.is_overdue {
+        return wrong("it did not end");
+    }
+    if fault == Fault::Kill {
+        return Ok(Fine::Killed);
+    }
+    let is_own = injected.is_some_and(|injected| injected.is_own);
+    let aborted = ended.status.signal() == Some(libc::SIGABRT);
+    match ended.status.code() {
+        Some(0) => Ok(Fine::WentOn),
+        _ if !is_own => Ok(Fine::NotStarted),
+        _ if aborted && ended.errors.contains(NO_MEMORY) => Ok(Fine::NoMemory),
+        _ if aborted && ended.errors.contains(NO_STACK) => Ok(Fine::NotStarted),
+        Some(1) if says_what(name, &ended.errors) => Ok(Fine::Said),
+        Some(1) if injected.is_some_and(|injected| injected.is_silenced) => Ok(Fine::Said),
+        Some(1) => wrong("it does not say what could not be done"),
+        _ => wrong("it did not end as programs do"),
+    }
+}
+
+/// The end of a peer whose other side went wrong.
+pub(crate) fn of_peer(name: &str, ended: &Ended) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("the peer {what}: {}, {}", ended.status, ended.errors));
+    match ended.status.code() {
+        _ if ended.is_overdue => wrong("did not end"),
+        Some(0) => Ok(()),
+        Some(1) if last_words(name, &ended.errors).is_some() => Ok(()),
+        _ => wrong("ended badly"),
+    }
+}
+
+/// Whether `name` says what it could not do.
+fn says_what(name: &str, errors: &str) -> bool {
+    let operation = last_words(name, errors).and_then(|words| words.strip_prefix("cannot "));
+    operation.is_some_and(|operation| operation.contains(": "))
+}
+
+/// What the last line says of `name`.
+fn last_words<'a>(name: &str, errors: &'a str) -> Option<&'a str> {
+    let line = errors.lines().last()?;
+    line.strip_prefix("rdmatools ")?.strip_prefix(name)?.strip_prefix(": ")
+}
+
+/// How many faults had which end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    went_on: u32,
+    said: u32,
+    not_started: u32,
+    no_memory: u32,
+    killed: u32,
+    wrong: u32,
+}
+
+impl Counts {
+    pub(crate) fn count(&mut self, end: Option<Fine>) {
+        *match end {
+            Some(Fine::WentOn) => &mut self.went_on,
+            Some(Fine::Said) => &mut self.said,
+            Some(Fine::NotStarted) => &mut self.not_started,
+            Some(Fine::NoMemory) => &mut self.no_memory,
+            Some(Fine::Killed) => &mut self.killed,
+            None => &mut self.wrong,
+        } += 1;
+    }
+
+    pub(crate) fn survived(self) -> u32 {
+        self.went_on + self.said + self.not_started + self.no_memory + self.killed
+    }
+
+    pub(crate) fn tried(self) -> u32 {
+        self.survived() + self.wrong
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            went_on: self.went_on + other.went_on,
+            said: self.said + other.said,
+            not_started: self.not_started + other.not_started,
+            no_memory: self.no_memory + other.no_memory,
+            killed: self.killed + other.killed,
+            wrong: self.wrong + other.wrong,
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>4} tried: {:>4} went on, {:>4} said what failed, {:>3} not started, {:>3} without memory, {:>4} killed, {:>3} wrong",
+            self.tried(),
+            self.went_on,
+            self.said,
+            self.not_started,
+            self.no_memory,
+            self.killed,
+            self.wrong
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(wait_status: i32, errors: &str) -> Ended {
+        let status = ExitStatus::from_raw(wait_status);
+        Ended { status, errors: errors.to_owned(), is_overdue: false }
+    }
+
+    fn judged(is_own: bool, ended: &Ended) -> Option<Fine> {
+        let injected = Injected { call: "write(3) = -1".to_owned(), is_own, is_silenced: false };
+        of("rping", Fault::Errno("EIO"), Some(&injected), ended).ok()
+    }
+
+    const ERROR: &str = "rdmatools rping: cannot bind 10.0.0.1:7: Input/output error\n";
+
+    #[test]
+    fn each_end_is_told_apart() {
+        assert_eq!(judged(true, &ended(0, "")), Some(Fine::WentOn));
+        assert_eq!(judged(true, &ended(1 << 8, ERROR)), Some(Fine::Said));
+        assert_eq!(
+            judged(true, &ended(6, "memory allocation of 7 bytes failed\n")),
+            Some(Fine::NoMemory)
+        );
+        assert_eq!(judged(false, &ended(127 << 8, "no libc")), Some(Fine::NotStarted));
+        for wrong in [
+            ended(1 << 8, ""),
+            ended(1 << 8, "rdmatools rping: cannot\n"),
+            ended(101 << 8, "thread 'main' panicked"),
+            ended(6, "thread 'main' panicked"),
+            ended(11, ERROR),
+            Ended { is_overdue: true, ..ended(0, "") },
+        ] {
+            assert_eq!(judged(true, &wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_ends_well_or_says_why_not() {
+        assert!(of_peer("rping", &ended(0, "")).is_ok());
+        assert!(of_peer("rping", &ended(1 << 8, ERROR)).is_ok());
+        assert!(of_peer("rping", &ended(1 << 8, "")).is_err());
+        assert!(of_peer("rping", &Ended { is_overdue: true, ..ended(0, "") }).is_err());
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let mut counts = Counts::default();
+        for end in [Some(Fine::WentOn), Some(Fine::Said), Some(Fine::Killed), None] {
+            counts.count(end);
+        }
+        let twice = counts + counts;
+        assert_eq!((twice.tried(), twice.survived()), (8, 6));
+    }
+}

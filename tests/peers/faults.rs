@@ -1,0 +1,30 @@
+//! Programs whose system calls fail.
+
+use std::process::Command;
+use std::time::Duration;
+
+use rdmacm_tests::{Process, promised, promised_device};
+
+/// Some hundred runs of two programs, of which strace watches one.
+const LIMIT: Duration = Duration::from_secs(400);
+
+/// Once each command, mapping or wait on a device node fails, and once the program is killed at it: it ends by itself
+/// and says what failed, so does its peer, and the kernel has nothing left of either. One kernel is enough: what is
+/// looked at is this side of it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn each_call_on_a_device_fails_once() {
+    promised_device("rxe0");
+    if promised("RDMACM_TEST_KERNEL") != "6.12" {
+        return;
+    }
+    let mut driver = Command::new(env!("CARGO_BIN_EXE_fault-driver"));
+    driver.arg(promised("RDMACM_TEST_RDMATOOLS")).arg("devices");
+    let ended = Process::start(&mut driver, LIMIT).finish();
+    let table = ended.stdout.join("\n");
+    assert!(ended.status.success(), "{table}\n{}", ended.stderr);
+    // A walk that visits nothing would survive.
+    let kinds = ended.stdout.iter().filter(|line| line.starts_with("rping")).count();
+    let tried = |line: &String| line.split(' ').next()?.parse::<u32>().ok();
+    assert!(kinds == 4 && ended.stdout.last().and_then(tried) > Some(100), "{table}");
+}

@@ -75,16 +75,32 @@ pub(crate) fn by_a_stranger<T: Send>(call: impl FnOnce() -> T + Send) -> T {
 
 /// Hides `directory` from this process: an empty one lies over it.
 pub(crate) fn hide(directory: &str) {
+    keep_mounts_to_this_process();
+    mount(Some("none"), directory, Some("tmpfs"), MsFlags::empty(), None::<&str>).expect("mount");
+}
+
+/// Makes the file system at `directory` one that this process cannot write to.
+pub(crate) fn read_only(directory: &str) {
+    keep_mounts_to_this_process();
+    let (nothing, flags) = (None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND);
+    mount(nothing, directory, nothing, flags | MsFlags::MS_RDONLY, nothing).expect("mount");
+}
+
+fn keep_mounts_to_this_process() {
     unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
     let nothing = None::<&str>;
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)
         .expect("keep mounts to this process");
-    mount(Some("none"), directory, Some("tmpfs"), MsFlags::empty(), nothing).expect("mount");
 }
 
 /// Makes netlink sockets impossible for this process, which has one thread.
 pub(crate) fn forbid_netlink() {
     refuse(libc::SYS_socket, Some(libc::AF_NETLINK), libc::EPERM);
+}
+
+/// Makes every ioctl impossible for this process, which has one thread.
+pub(crate) fn forbid_ioctl() {
+    refuse(libc::SYS_ioctl, None, libc::EPERM);
 }
 
 /// Has ioctls fail for this thread, and no other, as those for RDMA do before Linux 5.0.

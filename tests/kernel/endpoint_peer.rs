@@ -21,11 +21,11 @@ fn theirs() -> Remote {
 }
 
 /// What a thread waits for: that it says so, or what it got.
-type Call = (&'static str, fn(&Connection, &mut dyn FnMut()) -> Result<()>);
+pub(crate) type Call = (&'static str, fn(&Connection, &mut dyn FnMut()) -> Result<()>);
 
 /// All calls that wait, on a connection whose peer has no buffer for what was sent first: all that needs the peer waits
 /// behind that. Each says when it will wait.
-const CALLS: [Call; 9] = [
+pub(crate) const CALLS: [Call; 9] = [
     ("send", |connection, waits| {
         let buffer = connection.buffer()?;
         waits();

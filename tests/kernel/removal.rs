@@ -48,7 +48,7 @@ impl Own {
         own
     }
 
-    fn add_link(&self) {
+    pub(crate) fn add_link(&self) {
         link::add(self.name, self.kind, self.netdev).expect("add the link");
         match self.kind {
             link::LinkKind::Siw => wait_until_active(self.name),

@@ -1,0 +1,97 @@
+//! What containers keep from a process: system calls, files, devices and objects. It works all the same, or says what is
+//! missing.
+
+use std::fs;
+use std::process;
+
+use nix::mount::{MsFlags, mount, umount};
+use nix::sched::{CloneFlags, unshare};
+use rdmacm::cm::EventChannel;
+use rdmacm::device;
+use rdmacm::verbs::{Context, ProtectionDomain};
+use rdmacm_tests::wait_until;
+
+use crate::bed::{Connection, device, id, rxe};
+use crate::child::{become_nobody, forbid_ioctl, in_child, read_only};
+use crate::io::Shape;
+use crate::permission::remedied;
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn without_ioctl_a_user_connects() {
+    in_child(|| {
+        forbid_ioctl();
+        become_nobody();
+        Connection::new(Shape::default()).close();
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn with_a_read_only_sys_a_user_connects() {
+    in_child(|| {
+        read_only("/sys");
+        become_nobody();
+        fs::write("/sys/class/infiniband/rxe0/node_desc", "x").expect_err("it is read-only");
+        Connection::new(Shape::default()).close();
+    });
+}
+
+/// Where devices belong to a network namespace each, another one has none.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_device_of_another_network_namespace_is_kept() {
+    let known = device("rxe0");
+    let set =
+        |mode: &str| process::Command::new("rdma").args(["system", "set", "netns", mode]).status();
+    let is_set = |mode| set(mode).expect("rdma").success();
+    // As long as there is another namespace, the kernel refuses: one of a test before may be on its way out.
+    wait_until("devices belong to a namespace each", || is_set("exclusive"));
+    in_child(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        assert_eq!(device::list().expect("list"), []);
+        let error = Context::open(&known).expect_err("it is another namespace's");
+        let node = known.uverbs().expect("a verbs node").path();
+        remedied(&error, libc::EPERM, [&node, "another network namespace"]);
+        let channel = EventChannel::new().expect("there is one connection manager");
+        let error = id(&channel).bind(rxe(0)).expect_err("there is no such address here");
+        assert_eq!((error.operation(), error.errno()), ("bind", libc::EADDRNOTAVAIL), "{error}");
+    });
+    Connection::new(Shape::default()).close();
+    wait_until("devices are shared", || is_set("shared"));
+}
+
+/// Contexts and objects that the process's cgroup has no more of.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn limits_of_the_rdma_cgroup_are_named() {
+    const ROOT: &str = "/tmp/rdmacm-cgroup";
+    let group = format!("{ROOT}/few");
+    fs::create_dir_all(ROOT).expect("a directory");
+    let nothing = None::<&str>;
+    mount(Some("none"), ROOT, Some("cgroup2"), MsFlags::empty(), nothing).expect("mount");
+    fs::write(format!("{ROOT}/cgroup.subtree_control"), "+rdma").expect("the kernel has it");
+    fs::create_dir(&group).expect("make a group");
+    fs::write(format!("{group}/rdma.max"), "rxe0 hca_handle=1 hca_object=3").expect("set limits");
+    in_child(|| {
+        fs::write(format!("{group}/cgroup.procs"), process::id().to_string()).expect("join");
+        let (device, subject) = (device("rxe0"), "protection domain on rxe0");
+        let context = Context::open(&device).expect("one may be");
+        let error = Context::open(&device).expect_err("no second one");
+        remedied(&error, libc::EAGAIN, ["open the device rxe0", "hca_handle"]);
+        let mut domains = Vec::new();
+        let error = loop {
+            match ProtectionDomain::new(&context) {
+                Ok(domain) => domains.push(domain),
+                Err(error) => break error,
+            }
+            assert!(domains.len() <= 3, "more than there may be");
+        };
+        remedied(&error, libc::EAGAIN, [subject, "hca_object"]);
+        // What goes makes room.
+        drop(domains.pop());
+        domains.push(ProtectionDomain::new(&context).expect("there is room"));
+    });
+    wait_until("the group is empty", || fs::remove_dir(&group).is_ok());
+    umount(ROOT).expect("unmount");
+}

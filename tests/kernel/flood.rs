@@ -1,0 +1,108 @@
+//! Many more requests than a listener has room for, at once, and clients who mean it among them.
+
+use std::collections::HashMap;
+use std::env;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm_tests::wait_until;
+
+use crate::bed::{Ending, LONG, channel, id, ids, resolve, rxe};
+
+/// How many connections a client who means it makes.
+const SERIOUS: usize = 3;
+const ROOM: u32 = 8;
+/// Who finds no room asks again after some seconds, up to fifteen times.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How many requests: enough to fill the listener's queue, or so many.
+fn requests() -> usize {
+    let count = env::var("RDMACM_TEST_FLOOD").unwrap_or_else(|_| "40".to_owned());
+    count.parse().expect("a number of requests")
+}
+
+/// Names a queue pair that nobody else has.
+fn param(private_data: &[u8]) -> ConnParam {
+    static LAST: AtomicU32 = AtomicU32::new(0x100);
+    let qp_num = LAST.fetch_add(1, Ordering::Relaxed);
+    ConnParam { qp_num, private_data: private_data.to_vec(), ..ConnParam::default() }
+}
+
+/// Accepts who means it and rejects the others, until the end.
+fn serve(channel: &EventChannel, is_over: &AtomicBool) {
+    let mut accepted = Vec::new();
+    while !is_over.load(Ordering::SeqCst) {
+        let event = channel.get_event_timeout(Duration::from_millis(20)).expect("look");
+        let Some(mut event) = event else { continue };
+        match event.take_request() {
+            Some(request) if event.private_data().starts_with(b"serious") => {
+                request.accept(&param(b"")).expect("accept");
+                accepted.push(request);
+            }
+            Some(request) => request.reject(b"").expect("reject"),
+            None if event.event_type() == EventType::Established => {}
+            // It has ended.
+            None => accepted.retain(|one: &CmId| one.token() != event.token()),
+        }
+    }
+}
+
+/// Asks as often and does not wait for an answer before all is asked.
+fn flood(server: SocketAddr, count: usize) {
+    let channel = channel();
+    let clients: HashMap<_, _> = (0..count)
+        .map(|_| {
+            let client = id(&channel);
+            client.resolve_addr(None, server, LONG).expect("resolve the address");
+            (client.token(), client)
+        })
+        .collect();
+    let mut answers = 0;
+    while answers < count {
+        let event = channel.get_event_timeout(PATIENCE).expect("read").expect("each is answered");
+        let client = &clients[&event.token()];
+        match event.event_type() {
+            EventType::AddrResolved => client.resolve_route(LONG).expect("resolve the route"),
+            EventType::RouteResolved => client.connect(&param(b"flood")).expect("ask"),
+            EventType::Rejected | EventType::Unreachable => answers += 1,
+            _ => panic!("{event:?}"),
+        }
+    }
+}
+
+fn mean_it(server: SocketAddr) {
+    let channel = channel();
+    let next = |wanted| channel.expect_event_timeout(wanted, PATIENCE).expect("it comes");
+    for _ in 0..SERIOUS {
+        let client = resolve(&channel, server);
+        client.connect(&param(b"serious")).expect("ask");
+        next(EventType::ConnectResponse);
+        client.establish().expect("establish");
+        client.disconnect().expect("disconnect");
+        next(EventType::Disconnected);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn all_are_answered_and_who_means_it_is_served() {
+    let before = ids();
+    let theirs = channel();
+    let listener = id(&theirs);
+    listener.bind(rxe(0)).expect("bind");
+    listener.listen(ROOM).expect("listen");
+    let server = listener.local_addr().expect("query").expect("bound");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| serve(&theirs, &is_over));
+        let _ending = Ending(&is_over);
+        let floods = [(); 2].map(|()| scope.spawn(|| flood(server, requests() / 2)));
+        mean_it(server);
+        floods.into_iter().for_each(|flood| flood.join().expect("each is answered"));
+    });
+    drop((listener, theirs));
+    wait_until("the kernel has nothing left of it", || ids() == before);
+}

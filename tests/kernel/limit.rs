@@ -1,0 +1,91 @@
+//! A process that may have too little: what it lacks is named, and nothing half-made is left.
+
+use std::fs;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rdmacm::endpoint::{DatagramSettings, DatagramSocket, Listener};
+use rdmacm::{Error, ErrorKind, Result};
+
+use crate::bed::{objects, rxe};
+use crate::child::{become_nobody, in_child};
+
+/// Raises the limit of `resource`, of which the process has `used` so much, by `step` until `make` has success. Before
+/// that each failure is one that `is_right`, and leaves nothing.
+fn raise<T>(
+    resource: Resource,
+    used: fn() -> u64,
+    step: u64,
+    make: impl Fn() -> Result<T>,
+    is_right: fn(&Error) -> bool,
+) {
+    in_child(|| {
+        become_nobody();
+        // The allocator keeps it for the bookkeeping: without any it would end the process.
+        drop((0..1000).map(|_| Box::new([0_u8; 100])).collect::<Vec<_>>());
+        let (_, most) = getrlimit(resource).expect("ask for the limit");
+        let (before, used) = (objects(), used());
+        for failures in 0..2000 {
+            setrlimit(resource, used + failures * step, most).expect("set the limit");
+            let made = make().map(drop);
+            setrlimit(resource, most, most).expect("set the limit");
+            assert_eq!(objects(), before, "after {failures} failures");
+            match made {
+                Ok(()) => return assert!(failures > 0, "nothing was missing"),
+                Err(error) => assert!(is_right(&error), "{error}"),
+            }
+        }
+        panic!("it never has success");
+    });
+}
+
+/// The numbers below which each descriptor may be open.
+fn descriptors() -> u64 {
+    let entries = fs::read_dir("/proc/self/fd").expect("list the descriptors");
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u64>().ok();
+    let last = entries.filter_map(|entry| number(entry.expect("an entry"))).max();
+    last.expect("the directory's own")
+}
+
+/// The bytes of the process's address space.
+fn address_space() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("read");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its size");
+    let kilobytes: u64 = size.trim().trim_end_matches(" kB").parse().expect("a number");
+    kilobytes << 10
+}
+
+fn names(error: &Error, errno: i32, limit: &str) -> bool {
+    error.errno() == errno
+        && matches!(error.kind(), ErrorKind::Remedy { remedy, .. } if remedy.contains(limit))
+}
+
+fn socket() -> Result<DatagramSocket> {
+    let settings =
+        DatagramSettings { send_buffers: 4, receive_buffers: 4, ..DatagramSettings::default() };
+    DatagramSocket::bind(rxe(0), &settings)
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn descriptors_are_too_few() {
+    let is_right = |error: &Error| names(error, libc::EMFILE, "RLIMIT_NOFILE");
+    raise(Resource::RLIMIT_NOFILE, descriptors, 1, socket, is_right);
+    raise(Resource::RLIMIT_NOFILE, descriptors, 1, || Listener::bind(rxe(0)), is_right);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn memory_to_lock_is_too_little() {
+    let is_right = |error: &Error| {
+        [libc::EPERM, libc::ENOMEM].iter().any(|errno| names(error, *errno, "RLIMIT_MEMLOCK"))
+    };
+    raise(Resource::RLIMIT_MEMLOCK, || 0, 4096, socket, is_right);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn address_space_is_too_small() {
+    // Who lacks it knows no more than that there is none.
+    let is_right = |error: &Error| error.errno() == libc::ENOMEM && !error.operation().is_empty();
+    raise(Resource::RLIMIT_AS, address_space, 4096, socket, is_right);
+}

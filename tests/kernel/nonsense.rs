@@ -1,0 +1,176 @@
+//! Peers who speak nonsense: the safe tier says so of each, and goes on with the next.
+
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm::endpoint::{Connector, Listener, Settings};
+use rdmacm::verbs::{SendFlags, SendOperation};
+
+use crate::bed::{LONG, Side, channel, listen, request, resolve, rxe};
+use crate::dice::Dice;
+use crate::endpoint_connect::objects_at;
+use crate::endpoint_messages::{filled, receives};
+use crate::io::Shape;
+
+const ROUNDS: usize = 30;
+/// How long somebody who says nothing is listened to.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Bytes that mean nothing, as many as fit.
+fn bytes(dice: &mut Dice) -> Vec<u8> {
+    let length = dice.roll(57);
+    (0..length).map(|_| u8::try_from(dice.roll(256)).expect("a byte")).collect()
+}
+
+/// The number of a queue pair that there is not.
+fn number(dice: &mut Dice) -> u32 {
+    u32::try_from(dice.roll(1 << 24)).expect("24 bits")
+}
+
+/// Who sends without being sure that it arrives gives up soon.
+fn settings() -> Settings {
+    Settings { retry_count: 1, rnr_retry_count: 1, ..Settings::default() }
+}
+
+/// A client of `server` that does one of the things which nobody should do.
+fn speak(channel: &EventChannel, server: &Listener, dice: &mut Dice) {
+    let server = server.local_addr().expect("an IP address");
+    let client = resolve(channel, server);
+    let param = ConnParam { private_data: bytes(dice), ..ConnParam::default() };
+    match dice.roll(5) {
+        // A queue pair that is not there; an answer is not confirmed.
+        0 => client.connect(&ConnParam { qp_num: number(dice), ..param }).expect("ask"),
+        // One that is gone when the answer comes.
+        1 => {
+            let side = Side::new(client, Shape::default());
+            side.id.connect(&param).expect("ask");
+        }
+        what => {
+            let side = Side::new(client, Shape::default());
+            side.id.connect(&param).expect("ask");
+            channel.expect_event(EventType::Established).expect("connected");
+            match what {
+                // Ends at once.
+                2 => side.id.disconnect().expect("disconnect"),
+                // Writes where there is nothing.
+                3 => {
+                    let remote_addr = u64::from(number(dice)) << 20;
+                    let write = SendOperation::Write { remote_addr, rkey: number(dice) };
+                    side.io.post(1, write, 0..64, SendFlags::SIGNALED).expect("post");
+                    assert!(!side.io.next().is_success(), "it was written");
+                }
+                // Says nothing, and goes.
+                _ => thread::sleep(SHORT),
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn clients_who_do_leave_a_listener_to_the_others() {
+    let before = objects_at(rxe(0));
+    let channel = channel();
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let mut stood = 0;
+    for round in 0..ROUNDS {
+        thread::scope(|scope| {
+            let serves = scope.spawn(|| {
+                let incoming = listener.incoming_timeout(LONG).expect("a request");
+                let connection = incoming.accept(&settings(), b"", LONG)?;
+                let heard = connection.recv_timeout(SHORT);
+                assert!(!matches!(heard, Ok(Some(_))), "round {round}: {heard:?}");
+                Ok::<_, rdmacm::Error>(())
+            });
+            speak(&channel, &listener, &mut dice);
+            // What is about the last one is of no interest to the next.
+            while channel.get_event_timeout(Duration::ZERO).expect("look").is_some() {}
+            stood += usize::from(serves.join().expect("it goes on").is_ok());
+        });
+        if round % 5 == 0 {
+            serves_another(&listener);
+        }
+    }
+    assert!((1..ROUNDS).contains(&stood), "{stood} of {ROUNDS} connections stood");
+    drop((listener, channel));
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// That `listener` has a connection with somebody who speaks.
+fn serves_another(listener: &Listener) {
+    let server = listener.local_addr().expect("an IP address");
+    thread::scope(|scope| {
+        let client = scope.spawn(move || {
+            let client = Connector::new().timeout(LONG).connect(server).expect("connect");
+            client.send_timeout(filled(&client, b"sense"), LONG).expect("send");
+            client.close(LONG).expect("close");
+        });
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let served = incoming.accept(&settings(), b"", LONG).expect("accept");
+        receives(&served, b"sense");
+        assert!(served.recv_timeout(LONG).expect("receive").is_none(), "it has ended");
+        drop(served);
+        client.join().expect("it is content");
+    });
+}
+
+/// Answers `request` in one of the ways in which nobody should. What is returned stays until the client is done.
+fn answer(request: CmId, channel: &EventChannel, dice: &mut Dice) -> Option<Side> {
+    let param = ConnParam { private_data: bytes(dice), ..ConnParam::default() };
+    match dice.roll(4) {
+        0 => request.reject(&param.private_data).expect("reject"),
+        1 => drop(request),
+        // A queue pair that is not there.
+        2 => {
+            request.accept(&ConnParam { qp_num: number(dice), ..param }).expect("accept");
+            thread::sleep(SHORT);
+        }
+        // One that ends at once, or hears of nothing.
+        _ => {
+            let side = Side::new(request, Shape::default());
+            side.id.accept(&param).expect("accept");
+            channel.expect_event(EventType::Established).expect("connected");
+            if dice.roll(2) == 0 {
+                side.id.disconnect().expect("disconnect");
+            }
+            return Some(side);
+        }
+    }
+    None
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn servers_who_do_are_told_of() {
+    let before = objects_at(rxe(0));
+    let channel = channel();
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let (listener, server) = listen(&channel, rxe(0));
+    for round in 0..ROUNDS {
+        thread::scope(|scope| {
+            let client = scope.spawn(move || {
+                let connector = Connector::new().ack_timeout(8).settings(settings()).timeout(LONG);
+                let client = connector.connect(server)?;
+                client.send_timeout(filled(&client, b"hello"), LONG)?;
+                client.close(LONG)
+            });
+            let _side = answer(request(&channel), &channel, &mut dice);
+            let error = client.join().expect("it comes back").expect_err("nobody has listened");
+            let kind = error.kind();
+            let is_told = matches!(
+                kind,
+                ErrorKind::Rejected(_)
+                    | ErrorKind::Disconnected
+                    | ErrorKind::Failed(_)
+                    | ErrorKind::Os(libc::EINVAL)
+            );
+            assert!(is_told, "round {round}: {error}");
+            while channel.get_event_timeout(Duration::ZERO).expect("look").is_some() {}
+        });
+    }
+    drop((listener, channel));
+    assert_eq!(objects_at(rxe(0)), before);
+}

@@ -1,0 +1,143 @@
+//! Signals for threads that wait: who has them in hand ends no wait that the program would only begin again.
+
+use std::fs;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, gettid};
+use rdmacm::cm::{CmId, EventType, PortSpace};
+use rdmacm::endpoint::{Connector, Listener, Settings};
+use rdmacm::verbs::Context;
+
+use crate::bed::{LONG, asleep, channel, device, id, rxe};
+use crate::child::let_sigusr1_interrupt;
+use crate::endpoint_end::with_low_peer;
+use crate::endpoint_messages::filled;
+use crate::endpoint_peer::CALLS;
+
+/// A thread: its number, and its handle.
+type Thread = (Pid, Pthread);
+
+fn announce(says: &Sender<Thread>) {
+    says.send((gettid(), pthread_self())).expect("the test listens");
+}
+
+/// Sends a thread that sleeps signals, each when it has had the one before and sleeps again.
+fn hail((number, thread): Thread) {
+    let is_pending = || {
+        let status = fs::read_to_string(format!("/proc/self/task/{number}/status"));
+        !status.expect("it runs").contains("SigPnd:\t0000000000000000")
+    };
+    for _ in 0..20 {
+        asleep(number);
+        pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+        while is_pending() {
+            thread::yield_now();
+        }
+    }
+    asleep(number);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn they_end_no_call_of_the_safe_tier() {
+    let_sigusr1_interrupt();
+    let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
+    thread::scope(|scope| {
+        let mut waiters = Vec::new();
+        for ((name, call), connection) in CALLS.iter().zip(&connections) {
+            connection.post(filled(connection, b"nobody takes it")).expect("post");
+            let (says, hears) = mpsc::channel();
+            let waiter = scope.spawn(move || call(connection, &mut || announce(&says)));
+            hail(hears.recv().expect("the thread begins"));
+            assert!(!waiter.is_finished(), "{name}");
+            waiters.push(waiter);
+        }
+        drop(peers);
+        for waiter in waiters {
+            if let Err(error) = waiter.join().expect("it comes back") {
+                assert_ne!(error.errno(), libc::EINTR, "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn they_end_neither_who_listens_nor_who_connects() {
+    let_sigusr1_interrupt();
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let (says, hears) = mpsc::channel();
+    let also_says = says.clone();
+    thread::scope(|scope| {
+        let listens = scope.spawn(|| {
+            announce(&says);
+            listener.incoming_timeout(LONG).expect("a request")
+        });
+        hail(hears.recv().expect("the thread begins"));
+        let connects = scope.spawn(move || {
+            announce(&also_says);
+            Connector::new().timeout(LONG).connect(server).expect("connect")
+        });
+        let client = hears.recv().expect("the thread begins");
+        let incoming = listens.join().expect("it comes back");
+        hail(client);
+        let accepted = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+        drop((connects.join().expect("it comes back"), accepted));
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn they_end_no_destroy() {
+    let_sigusr1_interrupt();
+    let channel = channel();
+    let id = id(&channel);
+    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    let event = channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let destroys = scope.spawn(move || {
+            announce(&says);
+            id.destroy().expect("destroy");
+        });
+        hail(hears.recv().expect("the thread begins"));
+        assert!(!destroys.is_finished(), "this thread has an event of it");
+        drop(event);
+        destroys.join().expect("it comes back");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn they_interrupt_who_waits_on_the_low_level() {
+    let_sigusr1_interrupt();
+    let listener = CmId::new_sync(PortSpace::Tcp).expect("create an id");
+    listener.bind(rxe(0)).expect("bind");
+    listener.listen(0).expect("listen");
+    let context = Context::open(&device("rxe0")).expect("open");
+    let asynchronous = context.async_events();
+    let calls: [&(dyn Fn() -> rdmacm::Result<()> + Sync); 3] =
+        [&|| listener.get_request().map(drop), &|| asynchronous.get_event().map(drop), &|| {
+            asynchronous.get_event_timeout(LONG).map(drop)
+        }];
+    for call in calls {
+        let (says, hears) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                announce(&says);
+                call().expect_err("a signal comes first")
+            });
+            let (_, thread) = hears.recv().expect("the thread begins");
+            while !waiter.is_finished() {
+                pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+                thread::yield_now();
+            }
+            let error = waiter.join().expect("it comes back");
+            assert_eq!(error.errno(), libc::EINTR, "{error}");
+        });
+    }
+}

@@ -22,7 +22,8 @@ pub(super) struct Parts {
     // First: it ends the connection, and holds the queue pair too.
     pub(super) id: CmId,
     pub(super) queues: BufferQueues,
-    pub(super) cq: CompletionQueue,
+    pub(super) recv_cq: CompletionQueue,
+    pub(super) send_cq: CompletionQueue,
     /// How long a call polls before it sleeps.
     pub(super) busy_poll: Duration,
 }
@@ -37,8 +38,14 @@ impl Parts {
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
         let completions = CompletionChannel::new(&context)?;
-        let cq = CompletionQueue::new(&context, settings.requests(), Some(&completions))?;
-        let init = QueuePairInit { caps: settings.caps(), ..QueuePairInit::new(&cq) };
+        // One each: who waits for a message is not to be woken by what was sent.
+        let queue = |size| CompletionQueue::new(&context, size, Some(&completions));
+        let (recv_cq, send_cq) = (queue(settings.receive_buffers)?, queue(settings.sends())?);
+        let init = QueuePairInit {
+            caps: settings.caps(),
+            send_cq: &send_cq,
+            ..QueuePairInit::new(&recv_cq)
+        };
         let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?);
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let sends = count(settings.send_buffers);
@@ -56,13 +63,14 @@ impl Parts {
         }
         free.shrink_to_fit();
         // Before anything can come: the descriptor of a connection tells of the first message too.
-        cq.request_notify(false)?;
+        recv_cq.request_notify(false)?;
         let traffic = Traffic {
             end: None,
             free,
             sends: (0..sends).map(|_| Sent::Unwanted).collect(),
             sending: 0,
             lost: None,
+            receiving: count(settings.receive_buffers),
             inbox: VecDeque::new(),
             keep_alive,
             counters: Counters::default(),
@@ -78,7 +86,7 @@ impl Parts {
             idle: Vec::new(),
         };
         let busy_poll = settings.busy_poll;
-        Ok((Self { id, queues, cq, busy_poll }, traffic, completions))
+        Ok((Self { id, queues, recv_cq, send_cq, busy_poll }, traffic, completions))
     }
 
     /// Has the queue pair of a socket for datagrams, of which nothing is posted, work again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::buffer::Buffer;
 use super::shared::{Operation, Patience, Shared};
-use super::state::State;
+use super::state::{Interest, State};
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{self, SendOperation, WcStatus};
@@ -81,7 +81,7 @@ impl Shared {
         let memory = buffer.into_memory();
         let index = memory.index();
         if guarded.state.traffic.is_broken {
-            if let Err(error) = guarded.state.poll() {
+            if let Err(error) = guarded.state.poll(Interest::All) {
                 drop(guarded);
                 self.give_back(memory);
                 return Err(error);

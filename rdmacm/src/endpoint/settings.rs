@@ -96,13 +96,8 @@ impl Settings {
     }
 
     /// How many requests may be in the send queue.
-    fn sends(&self) -> u32 {
+    pub(super) fn sends(&self) -> u32 {
         self.send_buffers.saturating_add(u32::from(self.keep_alive.is_some()))
-    }
-
-    /// How many requests there may be at a time.
-    pub(super) fn requests(&self) -> u32 {
-        self.sends().saturating_add(self.receive_buffers)
     }
 
     pub(super) fn caps(&self) -> QueuePairCaps {

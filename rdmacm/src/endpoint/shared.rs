@@ -12,7 +12,7 @@ use super::parts::Parts;
 use super::readiness::{Readiness, Ready};
 use super::rendezvous::Rendezvous;
 use super::spin::Spin;
-use super::state::State;
+use super::state::{Interest, State};
 use super::tasks::{Tasks, Telling};
 use super::traffic::End;
 use crate::cm::EventChannel;
@@ -122,6 +122,10 @@ impl Operation {
             Self::Resolve => "resolve a peer for",
             Self::Join => "join a multicast group on",
         }
+    }
+
+    fn interest(self) -> Interest {
+        if self == Self::Receive { Interest::Messages } else { Interest::All }
     }
 }
 
@@ -270,7 +274,7 @@ impl Shared {
             if let Some(outcome) = done(&mut guarded.state) {
                 break outcome;
             }
-            if guarded.state.poll()? {
+            if guarded.state.poll(operation.interest())? {
                 self.tell(&mut guarded);
                 // There may be something for others without end.
                 is_over |= patience.is_over();
@@ -294,8 +298,8 @@ impl Shared {
                 guarded = self.lock_here();
                 continue;
             }
-            // Who sleeps on the channel has seen to it.
-            if !guarded.asleep && guarded.state.arm(&self.completions)? {
+            let is_asleep = guarded.asleep;
+            if guarded.state.arm(operation.interest(), &self.completions, is_asleep)? {
                 armed = true;
                 continue;
             }
@@ -415,8 +419,8 @@ impl Shared {
         if ready.event {
             guarded.state.read_events(&self.channel)?;
         }
-        if ready.timer {
-            guarded.state.keep_alive();
+        if ready.timer && guarded.state.keep_alive()? {
+            guarded.telling.tell();
         }
         Ok(())
     }

@@ -22,18 +22,36 @@ pub(super) struct State {
     pub(super) rendezvous: Option<Box<Rendezvous>>,
     /// The kernel has said that both sides know of the end.
     pub(super) disconnected: bool,
-    /// The completion queue is armed, or its event was not read yet.
+    receives: Arming,
+    sends: Arming,
+    /// The event of sends was read, and they were not polled since.
+    sends_due: bool,
+}
+
+/// Whether a completion queue makes the completion channel readable.
+#[derive(Debug, Clone, Copy, Default)]
+struct Arming {
+    /// It is armed, or its event was not read yet.
     armed: bool,
     /// Something has completed since it was armed: the event is there, or will be at once.
     fired: bool,
 }
 
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// A message, or what keeps one from coming.
+    Messages,
+    /// Anything.
+    All,
+}
+
 impl State {
-    /// That of new parts, whose completion queue is armed.
+    /// That of new parts, whose receives' completion queue is armed.
     pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
-        let (parts, rendezvous) = (Some(parts), None);
-        let (disconnected, armed, fired) = (false, true, false);
-        Self { parts, traffic, rendezvous, disconnected, armed, fired }
+        let receives = Arming { armed: true, fired: false };
+        let (parts, rendezvous, sends) = (Some(parts), None, Arming::default());
+        Self { parts, traffic, rendezvous, disconnected: false, receives, sends, sends_due: false }
     }
 
     /// A buffer for sending that nobody has, where there is one or will be none.
@@ -105,12 +123,24 @@ impl State {
         is_over.then_some(Ok(()))
     }
 
-    /// Takes what has completed; whether there was something.
-    pub(super) fn poll(&mut self) -> Result<bool> {
+    /// Takes what has completed; whether there was something. Of sends, for who waits for messages, only where
+    /// those may say why none comes, or their event was read, which others may wait for.
+    pub(super) fn poll(&mut self, interest: Interest) -> Result<bool> {
         let Some(parts) = &mut self.parts else { return Ok(false) };
         let traffic = &mut self.traffic;
-        let polled =
-            parts.queues.poll(|buffer, completion| traffic.complete(buffer, completion))?;
+        let mut polled = parts
+            .queues
+            .poll_received(|buffer, completion| traffic.complete(buffer, completion))?;
+        self.receives.has_polled(polled);
+        let is_well = traffic.end.is_none() && !traffic.is_broken && traffic.receiving > 0;
+        if interest == Interest::Messages && is_well && !self.sends_due {
+            return Ok(polled > 0);
+        }
+        self.sends_due = false;
+        let sent =
+            parts.queues.poll_sent(|buffer, completion| traffic.complete(buffer, completion))?;
+        self.sends.has_polled(sent);
+        polled += sent;
         if traffic.is_broken && traffic.end.is_none() {
             let qp = parts.queues.qp();
             if !traffic.is_flushed {
@@ -125,51 +155,77 @@ impl State {
         }
         if !traffic.is_broken {
             while let Some(buffer) = traffic.idle.pop() {
-                if let Err(refused) = parts.queues.receive(buffer) {
+                traffic.post_receive(&mut parts.queues, buffer).map_err(|refused| {
                     traffic.idle.extend(refused.buffer);
-                    return Err(refused.error);
-                }
+                    refused.error
+                })?;
             }
         }
-        self.fired |= self.armed && polled > 0;
         Ok(polled > 0)
     }
 
-    /// It is time to see whether the peer is there.
-    pub(super) fn keep_alive(&mut self) {
+    /// It is time to see whether the peer is there. Whether something had completed.
+    pub(super) fn keep_alive(&mut self) -> Result<bool> {
+        // The last write may be done.
+        let polled = self.poll(Interest::All)?;
         if let (Some(parts), Some(keep_alive)) = (&mut self.parts, &mut self.traffic.keep_alive) {
             keep_alive.is_due(&mut parts.queues);
         }
+        Ok(polled)
     }
 
-    /// Sees to it that the next completion makes the completion channel readable, on which nobody
-    /// sleeps. Whether it was not seen to before: what completed meanwhile is to be polled then.
-    pub(super) fn arm(&mut self, completions: &CompletionChannel) -> Result<bool> {
-        // Else the channel would be readable for nothing.
-        if self.fired {
-            self.read_completion(completions)?;
-        }
-        let Some(parts) = self.parts.as_ref().filter(|_| !self.armed) else { return Ok(false) };
-        match parts.cq.request_notify(false) {
-            // The event that tells of it has not been read.
-            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
-                self.traffic.ended(End::Gone);
+    /// Sees to it that the next completion of `interest` makes the completion channel readable, on which
+    /// nobody sleeps, or a thread that does not care for what this one does. Whether it was not seen to before: what
+    /// completed meanwhile is to be polled then.
+    pub(super) fn arm(
+        &mut self,
+        interest: Interest,
+        completions: &CompletionChannel,
+        is_asleep: bool,
+    ) -> Result<bool> {
+        // Else the channel would be readable for nothing. Who sleeps there reads it.
+        while !is_asleep && (self.receives.fired || self.sends.fired) {
+            if !self.read_completion(completions)? {
+                break;
             }
-            armed => armed?,
         }
-        self.armed = true;
-        Ok(true)
+        let Some(parts) = &self.parts else { return Ok(false) };
+        // Where nothing is posted to receive a message, no flush says that the queue pair has failed.
+        let has_receives = self.traffic.receiving > 0;
+        let sends = interest == Interest::All || !has_receives;
+        let mut armed = false;
+        for (cq, arming, is_wanted) in
+            [(&parts.recv_cq, &mut self.receives, true), (&parts.send_cq, &mut self.sends, sends)]
+        {
+            if arming.armed || !is_wanted {
+                continue;
+            }
+            match cq.request_notify(false) {
+                // The event that tells of it has not been read.
+                Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
+                    self.traffic.ended(End::Gone);
+                }
+                armed => armed?,
+            }
+            arming.armed = true;
+            armed = true;
+        }
+        Ok(armed)
     }
 
-    /// Reads what has made the completion channel readable: one event, as there are not two of
-    /// them.
-    pub(super) fn read_completion(&mut self, completions: &CompletionChannel) -> Result<()> {
+    /// Reads one event, which has made the completion channel readable; whether there was one. Each queue has one at
+    /// most.
+    pub(super) fn read_completion(&mut self, completions: &CompletionChannel) -> Result<bool> {
         match completions.get_event() {
-            Ok(_) => {
-                (self.armed, self.fired) = (false, false);
-                Ok(())
+            Ok(event) => {
+                let parts = self.parts.as_ref();
+                let is_of_sends = parts.is_some_and(|parts| parts.send_cq.token() == event.token());
+                let arming = if is_of_sends { &mut self.sends } else { &mut self.receives };
+                *arming = Arming::default();
+                self.sends_due |= is_of_sends;
+                Ok(true)
             }
-            Err(error) => nothing(error),
+            Err(error) => nothing(error).map(|()| false),
         }
     }
 
@@ -197,7 +253,7 @@ impl State {
             _ => return Ok(()),
         };
         // What came before is there before the end is, and no flush is taken for a failure.
-        let polled = self.poll();
+        let polled = self.poll(Interest::All);
         self.traffic.ended(end);
         self.disconnected |= end == End::There;
         // The peer hears only now that this side knows.
@@ -231,6 +287,12 @@ impl State {
         let queues = (self.parts.take(), self.rendezvous.take());
         let buffers = (mem::take(free), mem::take(idle), mem::take(inbox), keep_alive.take());
         (queues, buffers, senders.take())
+    }
+}
+
+impl Arming {
+    fn has_polled(&mut self, count: usize) {
+        self.fired |= self.armed && count > 0;
     }
 }
 

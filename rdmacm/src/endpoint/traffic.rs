@@ -8,7 +8,9 @@ use super::keep_alive::KeepAlive;
 use super::peer::{Peer, Senders};
 use super::trace::Trace;
 use crate::error::ErrorKind;
-use crate::verbs::{Buffer, BufferQueues, Completion, GRH_LENGTH, WcOpcode, WcStatus};
+use crate::verbs::{
+    Buffer, BufferQueues, BufferRefused, Completion, GRH_LENGTH, WcOpcode, WcStatus,
+};
 
 /// What is on its way, what has come, and where the buffers are.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(super) struct Traffic {
     pub(super) sending: usize,
     /// A message was not sent, for that reason.
     pub(super) lost: Option<WcStatus>,
+    /// How many receives are posted.
+    pub(super) receiving: usize,
     /// Messages that nobody has taken.
     pub(super) inbox: VecDeque<Arrived>,
     /// What looks after an idle peer.
@@ -145,6 +149,7 @@ impl Traffic {
     }
 
     fn received(&mut self, buffer: Buffer, completion: &Completion) {
+        self.receiving -= 1;
         match completion.status() {
             WcStatus::IB_WC_SUCCESS => {
                 if let Some(keep_alive) = &mut self.keep_alive {
@@ -190,10 +195,21 @@ impl Traffic {
             true => self.idle.push(buffer),
             // Refused only where the connection is about to end.
             false => {
-                let reposted = queues.receive(buffer).is_ok();
+                let reposted = self.post_receive(queues, buffer).is_ok();
                 self.counters.receives_reposted += u64::from(reposted);
             }
         }
+    }
+
+    pub(super) fn post_receive(
+        &mut self,
+        queues: &mut BufferQueues,
+        buffer: Buffer,
+    ) -> Result<(), BufferRefused> {
+        let posted = queues.receive(buffer);
+        let is_posted = posted.as_ref().map_or_else(|refused| refused.buffer.is_none(), |()| true);
+        self.receiving += usize::from(is_posted);
+        posted
     }
 
     fn failed(&mut self, status: WcStatus) {
@@ -259,6 +275,7 @@ mod tests {
             sends: Vec::new(),
             sending: 0,
             lost: None,
+            receiving: 0,
             inbox: VecDeque::new(),
             keep_alive: None,
             counters: Counters::default(),

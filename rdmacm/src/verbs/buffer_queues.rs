@@ -42,6 +42,8 @@ pub struct BufferQueues {
     posted: Outstanding<Buffer>,
     /// The address handles of the datagrams among them, with their identifiers, which ascend.
     addresses: VecDeque<(u64, AddressHandle)>,
+    /// Room for what is polled at once.
+    done: [Completion; 8],
 }
 
 /// A buffer that could not be posted, and why.
@@ -74,7 +76,7 @@ impl BufferQueues {
             _ => 0,
         };
         let addresses = VecDeque::with_capacity(datagrams);
-        Self { qp, recv_cq, send_cq, posted, addresses }
+        Self { qp, recv_cq, send_cq, posted, addresses, done: Default::default() }
     }
 
     /// The queue pair.
@@ -212,20 +214,29 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll(&mut self, mut each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, recv_cq, send_cq, posted, addresses } = self;
-        let number = qp.number();
-        let mut each = |buffer, completion: &Completion| {
-            if !addresses.is_empty() {
-                let found = addresses.binary_search_by_key(&completion.wr_id(), |(id, _)| *id);
-                // Sends complete in the order in which they were posted.
-                addresses.drain(..found.map_or(0, |place| place + 1));
-            }
-            each(buffer, completion);
-        };
-        let polled = poll(recv_cq, number, posted, &mut each)?;
+        Ok(self.poll_received(&mut each)? + self.poll_sent(each)?)
+    }
+
+    /// The same for receives alone, unless one completion queue has both.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CompletionQueue::poll`].
+    pub fn poll_received(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
+        let Self { qp, recv_cq, posted, addresses, done, .. } = self;
+        poll(recv_cq, done, qp.number(), posted, addresses, each)
+    }
+
+    /// The same for sends alone; nothing where one completion queue has both.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CompletionQueue::poll`].
+    pub fn poll_sent(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
+        let Self { qp, send_cq, posted, addresses, done, .. } = self;
         match send_cq {
-            None => Ok(polled),
-            Some(send_cq) => Ok(polled + poll(send_cq, number, posted, &mut each)?),
+            None => Ok(0),
+            Some(send_cq) => poll(send_cq, done, qp.number(), posted, addresses, each),
         }
     }
 }
@@ -233,24 +244,32 @@ impl BufferQueues {
 /// Hands over what has completed on `cq` of queue pair `number`.
 fn poll(
     cq: &CompletionQueue,
+    done: &mut [Completion],
     number: u32,
     posted: &mut Outstanding<Buffer>,
-    each: &mut impl FnMut(Buffer, &Completion),
+    addresses: &mut VecDeque<(u64, AddressHandle)>,
+    mut each: impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
-    let mut some = [Completion::default(); 8];
     let most = posted.len();
     let mut polled = 0;
     loop {
-        let count = cq.poll(&mut some)?;
-        for completion in &some[..count] {
+        let count = cq.poll(done)?;
+        for completion in &done[..count] {
             let wr_id = Some(completion.wr_id()).filter(|_| completion.qp_num() == number);
-            if let Some(buffer) = wr_id.and_then(|wr_id| posted.take(wr_id)) {
-                polled += 1;
-                each(buffer, completion);
+            let Some((wr_id, buffer)) = wr_id.and_then(|wr_id| Some((wr_id, posted.take(wr_id)?)))
+            else {
+                continue;
+            };
+            if !addresses.is_empty() {
+                let found = addresses.binary_search_by_key(&wr_id, |(id, _)| *id);
+                // Sends complete in the order in which they were posted.
+                addresses.drain(..found.map_or(0, |place| place + 1));
             }
+            polled += 1;
+            each(buffer, completion);
         }
         // Others may complete meanwhile, for ever.
-        if count < some.len() || polled >= most {
+        if count < done.len() || polled >= most {
             return Ok(polled);
         }
     }

@@ -20,6 +20,8 @@ use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::work_completion::Completion;
+#[cfg(doc)]
+use crate::cm::CmId;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::{Arming, CompletionRing, PollError};
@@ -135,6 +137,12 @@ impl CompletionQueue {
     /// The context that it was made in.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
+    }
+
+    /// The channel that its events come by, if it was made with one. Those that
+    /// [`CmId::create_ep`] makes have one each.
+    pub fn channel(&self) -> Option<&CompletionChannel> {
+        self.inner.channel.as_ref()
     }
 
     /// How many completions it has room for.

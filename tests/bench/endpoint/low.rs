@@ -1,5 +1,7 @@
 //! The ends of a connection of the low level.
 //!
+//! Asleep, they hear of the connection's end as those of the safe tier do; deaf, they do not.
+//!
 //! # Safety
 //!
 //! Posting gives memory to the device. It is memory of regions that are never dropped, and whose bytes
@@ -8,11 +10,13 @@
 
 use std::mem::ManuallyDrop;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::thread;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::Result;
 use rdmacm::addr::{AddrInfoFlags, Hints, getaddrinfo};
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
+use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, EventChannel, PortSpace};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, QueuePairCaps,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
@@ -24,6 +28,8 @@ const PORT: &str = "7476";
 
 pub(crate) struct Low {
     id: CmId,
+    /// Where it hears of the connection's end.
+    events: EventChannel,
     waiting: Waiting,
     qp: QueuePair,
     /// Never dropped.
@@ -64,6 +70,9 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[L
         connecting.join().map_err(|_| "the client panicked")??;
         Ok(server)
     })?;
+    for end in [&client, &server] {
+        end.id.migrate(&end.events)?;
+    }
     client.remote = (server.memory.addr(), server.memory.rkey());
     server.remote = (client.memory.addr(), client.memory.rkey());
     Ok([client, server])
@@ -79,7 +88,8 @@ impl Low {
         let pieces = [memory.sge(..)?];
         let room = usize::try_from(DEPTH)?;
         let (done, remote) = ([Completion::default(); 16], (0, 0));
-        let end = Self { id, waiting, qp, memory, pieces, remote, room, done, arrived: 0 };
+        let events = EventChannel::new()?;
+        let end = Self { id, events, waiting, qp, memory, pieces, remote, room, done, arrived: 0 };
         (0..room).try_for_each(|_| end.post_receive())?;
         Ok(end)
     }
@@ -100,7 +110,7 @@ impl Low {
 
     /// Waits until sends are done.
     fn sent(&mut self) -> Outcome {
-        self.room += wait(self.qp.send_cq(), self.waiting, &mut self.done)?;
+        self.room += wait(self.qp.send_cq(), &self.events, self.waiting, &mut self.done)?;
         Ok(())
     }
 
@@ -111,13 +121,24 @@ impl Low {
 }
 
 /// Waits for completions, which are to be good ones; how many.
-fn wait(cq: &CompletionQueue, waiting: Waiting, done: &mut [Completion]) -> Outcome<usize> {
+fn wait(
+    cq: &CompletionQueue,
+    events: &EventChannel,
+    waiting: Waiting,
+    done: &mut [Completion],
+) -> Outcome<usize> {
     let count = match waiting {
-        Waiting::Sleeps => cq.wait(done)?,
-        Waiting::Polls => loop {
+        Waiting::Deaf => cq.wait(done)?,
+        Waiting::Sleeps | Waiting::Polls => loop {
             let count = cq.poll(done)?;
             if count > 0 {
                 break count;
+            }
+            if waiting == Waiting::Sleeps {
+                let count = sleep(cq, events, done)?;
+                if count > 0 {
+                    break count;
+                }
             }
         },
     };
@@ -125,6 +146,28 @@ fn wait(cq: &CompletionQueue, waiting: Waiting, done: &mut [Completion]) -> Outc
         None => Ok(count),
         Some(done) => Err(format!("a request failed: {}", done.status()).into()),
     }
+}
+
+/// Sleeps until something may have completed, unless that has happened by now: how many have. The connection is
+/// not to end.
+fn sleep(cq: &CompletionQueue, events: &EventChannel, done: &mut [Completion]) -> Outcome<usize> {
+    cq.request_notify(false)?;
+    let count = cq.poll(done)?;
+    if count > 0 {
+        return Ok(count);
+    }
+    let channel = cq.channel().ok_or("no completion channel")?;
+    let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+    let mut descriptors = [readable(channel.as_fd()), readable(events.as_fd())];
+    poll(&mut descriptors, PollTimeout::NONE)?;
+    let [completed, ended] = descriptors.map(|each| each.any().unwrap_or(true));
+    if ended {
+        return Err("the connection has ended".into());
+    }
+    if completed {
+        channel.get_event()?;
+    }
+    Ok(0)
 }
 
 impl End for Low {
@@ -135,7 +178,7 @@ impl End for Low {
 
     fn receive(&mut self) -> Outcome {
         if self.arrived == 0 {
-            self.arrived = wait(self.qp.recv_cq(), self.waiting, &mut self.done)?;
+            self.arrived = wait(self.qp.recv_cq(), &self.events, self.waiting, &mut self.done)?;
         }
         self.arrived -= 1;
         Ok(self.post_receive()?)

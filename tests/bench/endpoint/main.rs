@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const USAGE: &str = "usage: bench-endpoint low|safe ADDRESS asleep|polling LOAD SIZE COUNT
+const USAGE: &str = "usage: bench-endpoint low|safe ADDRESS asleep|deaf|polling LOAD SIZE COUNT
 LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
-      many: there and back on SIZE connections of the safe tier in one thread, asleep";
+      many: there and back on SIZE connections of the safe tier in one thread, asleep
+deaf: asleep without hearing of the connection's end, as the low level alone can be";
 
 /// Sends, and receives, that may be under way.
 pub(crate) const DEPTH: u32 = 128;
@@ -46,6 +47,8 @@ pub(crate) trait End: Send {
 pub(crate) enum Waiting {
     /// Asleep; each end has a thread of its own.
     Sleeps,
+    /// The same without hearing of the connection's end.
+    Deaf,
     /// Polling; both ends are in one thread, so that nobody polls while the other one works.
     Polls,
 }
@@ -83,7 +86,7 @@ impl Load {
     ) -> Outcome<Duration> {
         let start = Instant::now();
         match (self, waiting) {
-            (Self::Latency, Waiting::Sleeps) => {
+            (Self::Latency, Waiting::Sleeps | Waiting::Deaf) => {
                 both(|| pong(server, count / 2), || ping(client, count / 2))?;
             }
             (Self::Latency, Waiting::Polls) => {
@@ -94,7 +97,7 @@ impl Load {
                     client.receive()?;
                 }
             }
-            (Self::Rate, Waiting::Sleeps) => {
+            (Self::Rate, Waiting::Sleeps | Waiting::Deaf) => {
                 both(|| sink(server, count), || stream(client, count))?;
             }
             (Self::Rate, Waiting::Polls) => {
@@ -185,6 +188,7 @@ fn main() -> Outcome {
     let (address, size, count) = (address.parse()?, size.parse()?, count.parse()?);
     let waiting = match waiting {
         "asleep" => Waiting::Sleeps,
+        "deaf" if level == "low" => Waiting::Deaf,
         "polling" => Waiting::Polls,
         _ => return Err(USAGE.into()),
     };

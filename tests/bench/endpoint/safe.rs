@@ -30,7 +30,7 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
         receive_buffers: DEPTH,
         buffer_size: size,
         busy_poll: match waiting {
-            Waiting::Sleeps => Duration::ZERO,
+            Waiting::Sleeps | Waiting::Deaf => Duration::ZERO,
             Waiting::Polls => PATIENCE,
         },
         ..Settings::default()

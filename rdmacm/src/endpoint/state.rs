@@ -174,15 +174,20 @@ impl State {
         Ok(polled)
     }
 
-    /// Sees to it that the next completion of `interest` makes the completion channel readable, on which
-    /// nobody sleeps, or a thread that does not care for what this one does. Whether it was not seen to before: what
-    /// completed meanwhile is to be polled then.
+    /// Sees to it that the next completion of `interest` makes the completion channel readable, where a thread
+    /// may be asleep. Whether it was not seen to before: what completed meanwhile is to be polled then.
     pub(super) fn arm(
         &mut self,
         interest: Interest,
         completions: &CompletionChannel,
         is_asleep: bool,
     ) -> Result<bool> {
+        // Where nothing is posted to receive a message, no flush says that the queue pair has failed.
+        let sends = interest == Interest::All || self.traffic.receiving == 0;
+        let has_fired = !is_asleep && (self.receives.fired || self.sends.fired);
+        if !has_fired && self.receives.armed && (self.sends.armed || !sends) {
+            return Ok(false);
+        }
         // Else the channel would be readable for nothing. Who sleeps there reads it.
         while !is_asleep && (self.receives.fired || self.sends.fired) {
             if !self.read_completion(completions)? {
@@ -190,9 +195,6 @@ impl State {
             }
         }
         let Some(parts) = &self.parts else { return Ok(false) };
-        // Where nothing is posted to receive a message, no flush says that the queue pair has failed.
-        let has_receives = self.traffic.receiving > 0;
-        let sends = interest == Interest::All || !has_receives;
         let mut armed = false;
         for (cq, arming, is_wanted) in
             [(&parts.recv_cq, &mut self.receives, true), (&parts.send_cq, &mut self.sends, sends)]

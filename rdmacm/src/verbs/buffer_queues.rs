@@ -43,7 +43,7 @@ pub struct BufferQueues {
     /// The address handles of the datagrams among them, with their identifiers, which ascend.
     addresses: VecDeque<(u64, AddressHandle)>,
     /// Room for what is polled at once.
-    done: [Completion; 8],
+    done: [Completion; 4],
 }
 
 /// A buffer that could not be posted, and why.

@@ -3,7 +3,7 @@
 //!
 //! For each [scenario](plan::SCENARIOS), each of its two sides and each [call](plan::CALLS): run N has the N-th call fail, or
 //! the program killed at it, until a run makes no N-th one. `devices` visits the calls on the nodes of the connection
-//! manager and of verbs, with one errno, and with a kill; `all` every call of the run, with every [fault](plan::Fault).
+//! manager and of verbs, with one errno, and each fourth with a kill; `all` every call of the run, with every [fault](plan::Fault).
 //!
 //! Each run must end by itself within its limit: well, or with an error that says what could not be done. Its peer must
 //! too, and the kernel must have no object more than before. Every run that does not is told of, and makes the exit
@@ -71,7 +71,7 @@ fn walk(
                 eprintln!("{walk}: {wrong}\n");
             }
             counts.count(verdict.ok());
-            number += 1;
+            number += extent.step(fault);
         }
     }
     Ok(counts)

@@ -8,9 +8,9 @@ use rdmacm_tests::{Process, promised, promised_device};
 /// Some hundred runs of two programs, of which strace watches one.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// Once each command, mapping or wait on a device node fails, and once the program is killed at it: it ends by itself
-/// and says what failed, so does its peer, and the kernel has nothing left of either. One kernel is enough: what is
-/// looked at is this side of it.
+/// Once each command, mapping or wait on a device node fails, and at each fourth the program is killed: it ends by
+/// itself and says what failed, so does its peer, and the kernel has nothing left of either. One kernel is enough: what
+/// is looked at is this side of it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_call_on_a_device_fails_once() {

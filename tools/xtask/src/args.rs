@@ -51,8 +51,8 @@ A command line that is wrong ends with status 2.
 
   faults [--all] [--kernel 6.1|6.12|latest]
       Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
-      kills the run at each: each side of `rdmatools rping`, at every call on a device node, with EIO. With
-      `--all`, which takes hours: of rping, cmatose, udaddy and mckey, at every call that writes, reads,
+      kills the run at each fourth: each side of `rdmatools rping`, at every call on a device node, with EIO.
+      With `--all`, which takes hours and kills at each: of rping, cmatose, udaddy and mckey, at every call that writes, reads,
       maps, opens, waits, controls a device or talks to netlink, with ENOMEM, EINTR, EIO, EAGAIN and ENODEV.
       A run that panics, hangs, does not say what failed or leaves something in the kernel is shown, and
       makes the exit status 1. The last line is `N faults tried, N survived`.

@@ -1,71 +1,16 @@
 //! Posting and polling allocate nothing.
-//!
-//! # Safety
-//!
-//! The allocator is the system's, to which every call is passed on as it came.
-#![expect(unsafe_code, reason = "counts the calls of the allocator")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#![expect(unsafe_code, reason = "posts requests")]
 
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
     Completion, Payload, QueuePairCaps, ReceiveRequest, SendFlags, SendOperation, SendRequest,
 };
+use rdmacm_tests::heap::allocations;
 
 use crate::bed::{Connection, rxe, siw};
 use crate::io::Shape;
 use crate::kt::Kt;
 use crate::node::Node;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-    static BYTES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
-}
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is passed on to the system's allocator, whose contract this is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        let [allocated, freed] = BYTES.get();
-        BYTES.set([allocated + layout.size(), freed]);
-        // SAFETY: the contract of this function is that of the callee.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        let [allocated, freed] = BYTES.get();
-        BYTES.set([allocated, freed + layout.size()]);
-        // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-/// How often `work` allocates.
-pub(crate) fn allocations(work: impl FnOnce()) -> usize {
-    let before = count();
-    work();
-    count() - before
-}
-
-/// How often this thread has allocated so far.
-pub(crate) fn count() -> usize {
-    COUNT.get()
-}
-
-/// What `work` makes, and how many bytes it allocates in this thread that it does not free.
-pub(crate) fn kept<T>(work: impl FnOnce() -> T) -> (T, isize) {
-    let kept = || BYTES.get().map(|bytes| isize::try_from(bytes).expect("there is less memory"));
-    let [allocated, freed] = kept();
-    let made = work();
-    let [allocated_then, freed_then] = kept();
-    (made, allocated_then - allocated - (freed_then - freed))
-}
 
 fn posting_and_polling(address: std::net::SocketAddr) {
     let caps = QueuePairCaps { max_inline_data: 16, ..QueuePairCaps::default() };

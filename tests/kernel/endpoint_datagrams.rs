@@ -13,9 +13,9 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, Membership};
 use rdmacm::endpoint::{Buffer, DatagramSettings, DatagramSocket, Peer};
 use rdmacm::verbs::WcStatus;
+use rdmacm_tests::heap::allocations;
 use rdmacm_tests::wait_until;
 
-use crate::allocation::allocations;
 use crate::bed::{LONG, announce, asleep, assert_invalid, channel, ids, objects, rxe, rxe_v6, siw};
 use crate::child::in_child;
 use crate::datagram::{id as udp, resolve};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::{fs, thread};
 
 use rdmacm::endpoint::{Buffer, Connection, Connector, Listener, Memory, Rights, Settings};
+use rdmacm_tests::heap::{allocations, kept};
 
-use crate::allocation::{allocations, kept};
 use crate::bed::{LONG, rxe, siw};
 use crate::endpoint_connect::pair;
 use crate::endpoint_loop::{eventually, now};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Buffer, Connection, Settings};
 use rdmacm::verbs::WcStatus;
+use rdmacm_tests::heap::allocations;
 
-use crate::allocation::allocations;
 use crate::bed::{LONG, announce, asleep, assert_invalid, rxe, siw};
 use crate::child::in_child;
 use crate::endpoint_connect::{objects_at, pair};

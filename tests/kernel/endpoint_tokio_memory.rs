@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use rdmacm::cm::Membership;
 use rdmacm::endpoint::tokio::{Connection, DatagramSocket};
 use rdmacm::endpoint::{Buffer, DatagramSettings, Memory, Rights, Settings};
+use rdmacm_tests::heap;
 use tokio::runtime::Builder;
 use tokio::task;
 
-use crate::allocation;
 use crate::bed::{rxe, siw};
 use crate::endpoint_tokio::{filled, in_time, pair};
 
@@ -39,7 +39,7 @@ async fn on_a_connection(address: SocketAddr) {
     for round in 0..60 {
         // What is made for the first messages only.
         if round == 10 {
-            before = allocation::count();
+            before = heap::count();
         }
         client.post(filled(&client, b"one").await).expect("post");
         client.flush().await.expect("flush");
@@ -55,7 +55,7 @@ async fn on_a_connection(address: SocketAddr) {
             client.compare_swap(&remote, 0, 1, 2).await.expect("swap");
         }
     }
-    assert_eq!(allocation::count() - before, 0, "of 50 rounds");
+    assert_eq!(heap::count() - before, 0, "of 50 rounds");
     drop(client);
     server.await.expect("it has heard of the end");
 }
@@ -99,7 +99,7 @@ async fn on_sockets() {
     let mut before = 0;
     for round in 0..60 {
         if round == 10 {
-            before = allocation::count();
+            before = heap::count();
         }
         for peer in [&peer, group.peer()] {
             let mut buffer = client.buffer().await.expect("a buffer");
@@ -110,7 +110,7 @@ async fn on_sockets() {
         }
         client.flush().await.expect("flush");
     }
-    assert_eq!(allocation::count() - before, 0, "of 50 rounds");
+    assert_eq!(heap::count() - before, 0, "of 50 rounds");
     serving.abort();
 }
 

@@ -45,6 +45,7 @@ mod garbage;
 mod generic;
 mod guide;
 mod handle;
+mod heap;
 mod io;
 mod iova;
 mod kt;
@@ -93,3 +94,7 @@ mod wire;
 mod xrc;
 
 use rdmacm_tests::dice;
+use rdmacm_tests::heap::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

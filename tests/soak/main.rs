@@ -18,10 +18,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rdmacm::endpoint;
+use rdmacm_tests::heap::Counting;
 use rdmacm_tests::{promised, promised_device};
 
 use crate::census::{Held, Sample};
 use crate::load::Yard;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -45,11 +49,12 @@ fn main() -> Outcome<ExitCode> {
     let mut out = io::stdout();
     writeln!(
         out,
-        "seconds  connected  broken off      MB  RSS KiB  fds  objects  kernel slab KiB"
+        "seconds  connected  broken off      MB  VM KiB  RSS KiB  heap bytes  blocks  fds  objects  kernel slab KiB"
     )?;
     let yard = Yard::default();
     let (failures, failed) = mpsc::channel();
-    let mut samples = Vec::new();
+    // Of their full size, as they are on the heap that is looked at.
+    let mut samples = Vec::with_capacity(PARTS as usize + 2);
     let mut faults = thread::scope(|scope| -> Outcome<Vec<String>> {
         let start = Instant::now();
         let mut look = |yard: &Yard| -> Outcome {
@@ -117,14 +122,17 @@ fn main() -> Outcome<ExitCode> {
 fn show(sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:7}  {:9}  {:10}  {:6}  {:7}  {:3}  {:7}  {:15}",
+        "{:7}  {:9}  {:10}  {:6}  {:6}  {:7}  {:10}  {:6}  {:3}  {:7}  {:15}",
         sample.at.as_secs(),
         sample.done.connected,
         sample.done.broken_off,
         sample.done.bytes / 1_000_000,
+        sample.mapped_kib,
         sample.resident_kib,
-        sample.held.descriptors,
-        sample.held.count(),
+        sample.heap.bytes,
+        sample.heap.blocks,
+        sample.descriptors,
+        sample.objects,
         sample.slab_kib,
     )
 }

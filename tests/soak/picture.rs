@@ -47,10 +47,14 @@ pub(crate) fn svg(samples: &[Sample]) -> String {
                 ],
             ),
             diagram(
+                "bytes on the heap",
+                vec![line("all threads", blue, |sample| sample.heap.bytes)],
+            ),
+            diagram(
                 "left over, between two connections",
                 vec![
-                    line("descriptors", blue, |sample| sample.held.descriptors as u64),
-                    line("kernel objects", red, |sample| sample.held.count()),
+                    line("descriptors", blue, |sample| sample.descriptors as u64),
+                    line("kernel objects", red, |sample| sample.objects),
                 ],
             ),
         ],

@@ -1,6 +1,7 @@
 //! Helpers that several of the test targets share.
 
 pub mod dice;
+pub mod heap;
 mod process;
 
 use std::env;

@@ -32,8 +32,10 @@ pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<ExitCode> {
     let mut cargo = host::cargo();
     cargo.args(["build", "--quiet", "--package", PACKAGE, "--bin", PROGRAM]);
     host::run(&mut cargo, "build the program")?;
+    let seconds = OsString::from(time.as_secs().to_string());
     let program = host::build_directory().join("debug").join(PROGRAM);
-    let command = [program.into_os_string(), OsString::from(time.as_secs().to_string())];
+    // One heap for all threads: of sixteen, each is resident some day up to the most that it ever had.
+    let command = ["env".into(), "MALLOC_ARENA_MAX=1".into(), program.into_os_string(), seconds];
     let mut output = Output::default();
     let outcome = guest.run(&host::workspace(), &command, |frame| match frame {
         Frame::Output(bytes) => output.take(&bytes),

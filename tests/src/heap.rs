@@ -1,0 +1,85 @@
+//! What a program has on its heap: an allocator that counts.
+//!
+//! A program has it count with `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
+//!
+//! # Safety
+//!
+//! The allocator is the system's, to which every call is passed on as it came.
+#![expect(unsafe_code, reason = "counts the calls of the allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+/// Of all threads: what is allocated and not freed.
+static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
+static LIVE_BLOCKS: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    static KEPT: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with the numbers of this module.
+#[derive(Debug)]
+pub struct Counting;
+
+/// Counts blocks, of so many bytes in all: more than before, or fewer.
+fn changed(blocks: isize, layout: Layout) {
+    let size = isize::try_from(layout.size()).expect("no layout is larger");
+    let bytes = blocks * size;
+    LIVE_BLOCKS.fetch_add(blocks, Ordering::Relaxed);
+    LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    KEPT.set(KEPT.get() + bytes);
+}
+
+// SAFETY: every call is passed on to the system's allocator, whose contract this is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        changed(1, layout);
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        changed(-1, layout);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// What is on the heap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Without what the allocator needs for itself.
+    pub bytes: u64,
+    /// The number of allocations.
+    pub blocks: u64,
+}
+
+/// What all threads together have on the heap now.
+pub fn live() -> Live {
+    // A thread that frees is seen later than one that allocates, by the number that they share: it is never below 0.
+    let value = |count: &AtomicIsize| u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0);
+    Live { bytes: value(&LIVE_BYTES), blocks: value(&LIVE_BLOCKS) }
+}
+
+/// How often this thread has allocated so far.
+pub fn count() -> usize {
+    COUNT.get()
+}
+
+/// How often `work` allocates.
+pub fn allocations(work: impl FnOnce()) -> usize {
+    let before = count();
+    work();
+    count() - before
+}
+
+/// What `work` makes, and how many bytes it allocates in this thread that it does not free.
+pub fn kept<T>(work: impl FnOnce() -> T) -> (T, isize) {
+    let before = KEPT.get();
+    let made = work();
+    (made, KEPT.get() - before)
+}

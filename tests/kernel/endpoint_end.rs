@@ -235,6 +235,40 @@ fn siw_dropped_in_the_middle() {
     dropped_in_the_middle(siw(0));
 }
 
+/// Who sends while the peer goes hears of that and of no failure, whatever becomes of what is on its way.
+fn the_end_overtakes_what_is_sent(address: SocketAddr) {
+    for number in 0..40 {
+        let [client, server] = pair(address, &Settings::default());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..number % 8 {
+                    let message = server.recv_timeout(LONG).expect("receive");
+                    message.expect("the peer does not end it");
+                }
+                server.abort();
+            });
+            let sent = (0..).find_map(|_| {
+                let posted = client.buffer_timeout(LONG).map(|mut buffer| {
+                    buffer.set_len(4096).expect("it fits");
+                    client.post(buffer)
+                });
+                posted.and_then(|posted| posted).err()
+            });
+            let error = sent.expect("it does not go on for ever");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "connection {number}: {error}");
+            let end = client.recv_timeout(LONG);
+            assert!(matches!(end, Ok(None)), "connection {number}: {end:?}");
+            assert_eq!(client.counters().expect("count").failures, 0, "connection {number}");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_end_overtakes_what_is_sent() {
+    the_end_overtakes_what_is_sent(siw(0));
+}
+
 /// A connection, and its peer on the other level, whose queue pair anything can be done to.
 pub(crate) fn with_low_peer(keep_alive: Option<Duration>) -> (Connection, Side) {
     let channel = channel();

@@ -117,12 +117,9 @@ fn take(connection: &Connection, round: &Round, part: Part) -> Outcome {
 /// Ends the connection, or waits until the peer does.
 fn end(connection: &Connection, round: &Round, side: Side) -> Outcome {
     if round.ender != side {
-        return match connection.recv_timeout(LONG) {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err("a message too many".into()),
-            // Where siw is in the middle of something when the peer drops all, it says so of a receive.
-            Err(error) if matches!(error.kind(), ErrorKind::Failed(_)) && !round.in_order => Ok(()),
-            Err(error) => Err(error.into()),
+        return match connection.recv_timeout(LONG)? {
+            None => Ok(()),
+            Some(_) => Err("a message too many".into()),
         };
     }
     // Dropped without being closed, it would not wait for what is on its way.

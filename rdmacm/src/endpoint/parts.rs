@@ -80,6 +80,12 @@ impl Parts {
                 Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,
                 _ => WcStatus::IB_WC_LOC_LEN_ERR,
             },
+            // siw: TCP takes no more of it, or the stream was closed while the last of it was handed over. Nothing else
+            // goes wrong like that with a buffer that is registered.
+            overtaken: match context.device().driver() {
+                Some(DriverId::RDMA_DRIVER_SIW) => WcStatus::IB_WC_LOC_QP_OP_ERR,
+                _ => WcStatus::IB_WC_WR_FLUSH_ERR,
+            },
             senders: None,
             is_broken: false,
             is_flushed: false,

@@ -37,6 +37,8 @@ pub(super) struct Traffic {
     pub(super) ends_with_connection: bool,
     /// What the driver says of a receive whose message is too long.
     pub(super) too_long: WcStatus,
+    /// What it says, besides that it was flushed, of a send that the end of the connection has overtaken.
+    pub(super) overtaken: WcStatus,
     /// Of a socket for datagrams, who has sent them.
     pub(super) senders: Option<Box<Senders>>,
     /// The queue pair of a socket has failed, and is to be set up again.
@@ -213,7 +215,7 @@ impl Traffic {
     }
 
     fn failed(&mut self, status: WcStatus) {
-        let is_flush = status == WcStatus::IB_WC_WR_FLUSH_ERR;
+        let is_flush = [WcStatus::IB_WC_WR_FLUSH_ERR, self.overtaken].contains(&status);
         self.counters.failures += u64::from(!is_flush);
         if self.senders.is_some() {
             self.is_broken = true;
@@ -267,6 +269,7 @@ mod tests {
 
     const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
     const GONE: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
+    const OVERTAKEN: WcStatus = WcStatus::IB_WC_LOC_QP_OP_ERR;
 
     fn traffic(ends_with_connection: bool) -> Traffic {
         Traffic {
@@ -282,6 +285,7 @@ mod tests {
             trace: Trace::default(),
             ends_with_connection,
             too_long: WcStatus::IB_WC_LOC_LEN_ERR,
+            overtaken: FLUSH,
             senders: None,
             is_broken: false,
             is_flushed: false,
@@ -319,5 +323,14 @@ mod tests {
             traffic.failed(GONE);
             assert_eq!(traffic.end, Some(End::Failed(GONE)));
         }
+    }
+
+    #[test]
+    fn a_send_that_the_end_overtakes_is_no_failure() {
+        let mut traffic = Traffic { overtaken: OVERTAKEN, ..traffic(true) };
+        traffic.failed(OVERTAKEN);
+        assert_eq!((traffic.end, traffic.counters.failures), (None, 0));
+        traffic.ended(End::There);
+        assert_eq!(traffic.end, Some(End::There));
     }
 }

@@ -1,6 +1,8 @@
 //! Moving ids from channel to channel.
 
+use std::env;
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -185,6 +187,23 @@ fn several_sleepers_share_what_comes() {
         assert_eq!(woken, tokens);
     });
     empty(&new);
+}
+
+/// What moves while one of the sleepers has read what wakes them all, and has not come to it yet. In three runs of the test
+/// above each thread's first commands return late.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn sleepers_share_what_comes_while_one_is_slow_to_wake() {
+    for _ in 0..3 {
+        let late = "inject=write:delay_exit=300000:when=1..3";
+        let status = Command::new("timeout")
+            .args(["60", "strace", "-f", "-o", "/dev/null", "-e", "trace=write", "-e", late])
+            .arg(env::current_exe().expect("the test's program"))
+            .args(["--ignored", "--exact", "migrate::several_sleepers_share_what_comes"])
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.expect("start timeout and strace").success());
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use verbs_abi::AlignedU64;
 use super::Event;
 #[cfg(doc)]
 use super::id::CmId;
+use super::migrate::Bell;
 use crate::device;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -47,8 +48,7 @@ pub(super) struct ChannelInner {
     orphans: Mutex<Vec<u32>>,
     /// There are such. Set while they are locked; read by every command, which takes no lock for them.
     has_orphans: AtomicBool,
-    /// The kernel id whose one event wakes who sleeps on the channel, until that event is read.
-    bell: Mutex<Option<u32>>,
+    bell: Mutex<Bell>,
     /// Where listeners were before they came here. Each keeps its own open; outliving it, this
     /// holds none.
     origins: Mutex<Vec<Weak<Self>>>,
@@ -125,7 +125,7 @@ impl ChannelInner {
         }
     }
 
-    pub(super) fn bell(&self) -> MutexGuard<'_, Option<u32>> {
+    pub(super) fn bell(&self) -> MutexGuard<'_, Bell> {
         unpoisoned(self.bell.lock())
     }
 }

@@ -137,14 +137,13 @@ impl ChannelInner {
     /// Wakes who sleeps on the channel if there is something to read that the kernel moved here.
     ///
     /// The kernel wakes sleepers for what it posts, so this makes it post one event more, for an
-    /// id that only serves this. As long as that event is not read, nobody who was woken for
-    /// it has found the channel empty, and another one is not needed.
+    /// id that only serves this.
     fn wake(&self) {
         if readable(self.file.as_fd(), Some(Instant::now())) == Ok(false) {
             return;
         }
         let mut bell = self.bell();
-        if bell.is_some() {
+        if !bell.is_to_ring() {
             return;
         }
         let made = self.file.command(rdma_ucm_create_id {
@@ -161,7 +160,7 @@ impl ChannelInner {
             .into_iter()
             .any(|destination| self.file.command(resolve(made.id, destination)).is_ok());
         if rung {
-            *bell = Some(made.id);
+            bell.rings(made.id);
         } else {
             let _ = self.file.command(destroy_id(made.id));
         }
@@ -169,10 +168,48 @@ impl ChannelInner {
 
     /// The event of the bell is read.
     pub(super) fn bell_has_rung(&self) {
-        let Some(handle) = self.bell().take() else { return };
+        let Some(Rung { handle, again }) = self.bell().has_rung() else { return };
         if let Err(Refused::WrongProcess(_)) = self.command(destroy_id(handle)) {
             self.abandon(handle);
         }
+        if again {
+            self.wake();
+        }
+    }
+}
+
+/// The kernel id whose one event wakes who sleeps on a channel, until that event is read.
+///
+/// As long as the kernel has that event, nobody who was woken for it has found the channel empty. But between there and
+/// here it is read and still counts as unread: whoever would have rung then leaves that to who has read it.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    ringing: Option<u32>,
+    again: bool,
+}
+
+/// A bell that was heard.
+#[derive(Debug, PartialEq, Eq)]
+struct Rung {
+    handle: u32,
+    /// Something came that it may not have been heard for.
+    again: bool,
+}
+
+impl Bell {
+    /// Whether somebody must ring for what has come.
+    fn is_to_ring(&mut self) -> bool {
+        self.again = self.ringing.is_some();
+        !self.again
+    }
+
+    fn rings(&mut self, handle: u32) {
+        self.ringing = Some(handle);
+    }
+
+    fn has_rung(&mut self) -> Option<Rung> {
+        let handle = self.ringing.take()?;
+        Some(Rung { handle, again: mem::take(&mut self.again) })
     }
 }
 
@@ -187,5 +224,26 @@ fn resolve(id: u32, destination: Ipv4Addr) -> rdma_ucm_resolve_addr {
         reserved: 0,
         src_addr: Encoded::NONE.slot,
         dst_addr: destination.slot,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_while_the_bell_rings_is_rung_for_when_it_was_heard() {
+        let mut bell = Bell::default();
+        assert!(bell.is_to_ring());
+        bell.rings(7);
+        assert_eq!(bell.has_rung(), Some(Rung { handle: 7, again: false }));
+        assert_eq!(bell.has_rung(), None);
+        assert!(bell.is_to_ring());
+        bell.rings(8);
+        assert!(!bell.is_to_ring() && !bell.is_to_ring(), "one is enough");
+        assert_eq!(bell.has_rung(), Some(Rung { handle: 8, again: true }));
+        assert!(bell.is_to_ring());
+        bell.rings(9);
+        assert_eq!(bell.has_rung(), Some(Rung { handle: 9, again: false }), "once");
     }
 }

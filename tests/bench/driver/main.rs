@@ -3,7 +3,7 @@
 //!
 //! - `connect` and the directories of our programs, linked dynamically and statically, for
 //!   [what a connection costs](connect);
-//! - `latency` or `rates` and the directory of our programs for [what messages cost](data);
+//! - `calls`, `latency` or `rates` and the directory of our programs for [what messages cost](data);
 //! - `endpoint` and the same for [what they cost on the safe tier](endpoint).
 //!
 //! What varies is measured in rounds, in which ours and the C program run by turns.
@@ -50,6 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let directories = [linked_dynamically, linked_statically].map(Path::new);
             connect::rows(&device, address, directories)
         }
+        (Some("calls"), [directory]) => data::calls(&device, address, Path::new(directory)),
         (Some("latency"), [directory]) => data::latency(&device, address, Path::new(directory)),
         (Some("rates"), [directory]) => data::rates(&device, address, Path::new(directory)),
         (Some("endpoint"), [directory]) => {

@@ -86,6 +86,26 @@ impl Row {
     }
 }
 
+/// For people.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.unit.is_empty() { "" } else { ", " };
+        let name = format!("{}{separator}{}", self.name, self.unit);
+        let interval = self.interval.map(|[low, high]| format!("{low:.2}..{high:.2}"));
+        let goal = self.goal.map(|goal| format!("{goal:.2}"));
+        write!(
+            f,
+            "{name:56}{:10.1}{:10.1}{:8.2}{:>13}{:>9}  {}",
+            self.ours,
+            self.c,
+            self.ratio,
+            interval.unwrap_or_default(),
+            goal.unwrap_or_default(),
+            self.verdict(),
+        )
+    }
+}
+
 /// Values in ascending order.
 struct Sorted(Vec<f64>);
 
@@ -142,20 +162,7 @@ impl fmt::Display for Table<'_> {
         let [ratio, interval, goal] = ["ratio", "95 %", "goal"];
         writeln!(f, "{:56}{ours:>10}{c:>10}{ratio:>8}{interval:>13}{goal:>9}", "")?;
         for row in self.rows {
-            let separator = if row.unit.is_empty() { "" } else { ", " };
-            let name = format!("{}{separator}{}", row.name, row.unit);
-            let interval = row.interval.map(|[low, high]| format!("{low:.2}..{high:.2}"));
-            let goal = row.goal.map(|goal| format!("{goal:.2}"));
-            writeln!(
-                f,
-                "{name:56}{:10.1}{:10.1}{:8.2}{:>13}{:>9}  {}",
-                row.ours,
-                row.c,
-                row.ratio,
-                interval.unwrap_or_default(),
-                goal.unwrap_or_default(),
-                row.verdict(),
-            )?;
+            writeln!(f, "{row}")?;
         }
         for row in self.rows {
             let [low, high] = row.ends();

@@ -42,31 +42,32 @@ impl Record {
 pub(crate) enum Archive {
     /// What this machine's apt is set up for.
     Host,
-    /// The suite that is always called `sid`, in the same archive: this directory has apt's files for it.
-    Unstable(PathBuf),
+    /// Another suite of the same archive: this directory has apt's files for it.
+    Suite(PathBuf),
 }
 
 /// The keys that every Debian trusts.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 impl Archive {
-    /// The suite `sid`, with package lists below the directory `name` of the cache. They are fetched once, so that
+    /// A suite of Debian, with package lists below the directory `name` of the cache. They are fetched once, so that
     /// packages that are downloaded at different times fit each other.
-    pub(crate) fn unstable(name: &str) -> Result<Self> {
+    pub(crate) fn suite(suite: &str, name: &str) -> Result<Self> {
         let fetch = |place: &Path| {
-            let source = format!("deb [signed-by={KEYS} target=Packages] {} sid main\n", site()?);
+            let source =
+                format!("deb [signed-by={KEYS} target=Packages] {} {suite} main\n", site()?);
             for directory in ["lists/partial", "cache/archives/partial"] {
                 let directory = place.join(directory);
                 fs::create_dir_all(&directory)
                     .with_context(|| format!("make {}", directory.display()))?;
             }
             fs::write(place.join("sources.list"), source).context("write a list of sources")?;
-            progress("fetching the package lists of Debian unstable");
-            let archive = Self::Unstable(place.to_owned());
-            let doing = "fetch the package lists of Debian unstable";
-            host::run(archive.apt("apt-get").args(["update", "--error-on=any"]), doing)
+            progress(&format!("fetching the package lists of {suite}"));
+            let archive = Self::Suite(place.to_owned());
+            let doing = format!("fetch the package lists of {suite}");
+            host::run(archive.apt("apt-get").args(["update", "--error-on=any"]), &doing)
         };
-        cache::entry(&format!("{name}/apt"), fetch).map(Self::Unstable)
+        cache::entry(&format!("{name}/apt"), fetch).map(Self::Suite)
     }
 
     /// One of apt's programs, told which files are its own.
@@ -74,7 +75,7 @@ impl Archive {
         let mut command = host::command(program);
         // The sandbox's user may not reach the project's directory.
         command.args(["-o", "APT::Sandbox::User=root"]);
-        if let Self::Unstable(place) = self {
+        if let Self::Suite(place) = self {
             let place = place.display();
             for option in [
                 format!("Dir::Etc::sourcelist={place}/sources.list"),
@@ -100,7 +101,7 @@ impl Archive {
                 Self::Host => Error::new(format!(
                     "{error}\nDebian 12 has it in main, in its updates or in its security suite"
                 )),
-                Self::Unstable(_) => error,
+                Self::Suite(_) => error,
             })?;
             let unknown = || Error::new(format!("the package lists do not know {package}"));
             Record::parse(&String::from_utf8_lossy(&text)).ok_or_else(unknown)
@@ -144,9 +145,9 @@ impl Archive {
                 let remedy = "If the package lists are old: sudo apt-get update";
                 Err(Error::new(format!("{first}\n{remedy}")))
             }
-            Self::Unstable(place) => {
-                let kernel = place.parent().unwrap_or(place).display();
-                Err(Error::new(format!("{first}\nThe package lists may be old: remove {kernel}")))
+            Self::Suite(place) => {
+                let all = place.parent().unwrap_or(place).display();
+                Err(Error::new(format!("{first}\nThe package lists may be old: remove {all}")))
             }
         })
     }

@@ -32,8 +32,9 @@ A command line that is wrong ends with status 2.
       --processors, two if this machine has them; without --kernel, 6.12; without --device, every
       device that the kernel has. With --icount its clock counts instructions, two nanoseconds each, so
       that the time of what it executes does not depend on what else this machine does; while it is
-      idle, time passes as it does here. Take one processor then. `latest` is Debian unstable's kernel,
-      kept in target/test-bed/latest until that is removed; it has no siw0.
+      idle, time passes as it does here. Several processors take turns then, of some microseconds each,
+      which takes some ten times longer. `latest` is Debian unstable's kernel, kept in
+      target/test-bed/latest until that is removed; it has no siw0.
 
   test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
       Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in
@@ -44,8 +45,8 @@ A command line that is wrong ends with status 2.
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
       6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
       connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
-      `data` what messages cost, beside perftest's, for sizes from 2 to 65536: latency, and system calls;
-      then bandwidth and rate, again by the instructions; `endpoint` what messages of the safe tier cost,
+      `data` what messages cost, beside perftest's, for sizes from 2 to 65536: system calls, latency,
+      bandwidth and rate, again by the instructions; `endpoint` what messages of the safe tier cost,
       by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
       thread. Goals that are not reached are named; they do not change the exit status.
 

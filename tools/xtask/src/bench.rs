@@ -59,7 +59,7 @@ impl Subject {
     fn parts(self) -> &'static [Part] {
         match self {
             Self::Connect => &[Part::Connect],
-            Self::Data => &[Part::Latency, Part::Rates],
+            Self::Data => &[Part::Calls, Part::Latency, Part::Rates],
             Self::Endpoint => &[Part::Endpoint],
         }
     }
@@ -69,6 +69,7 @@ impl Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Connect,
+    Calls,
     Latency,
     Rates,
     Endpoint,
@@ -78,29 +79,35 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
+            Self::Calls => "calls",
             Self::Latency => "latency",
             Self::Rates => "rates",
             Self::Endpoint => "endpoint",
         }
     }
 
-    /// With one processor, whose clock counts instructions, times are what was executed, and nearly the same
-    /// in every run. Where the client, the server and the kernel's threads run beside each other, they differ by
-    /// half. But who waits at work for a single message would wait for the end of the other side's turn:
-    /// latencies take a processor for each side.
+    /// With a clock that counts instructions, times are what was executed, and nearly the same in every run,
+    /// whatever else this machine does.
     fn counts_instructions(self) -> bool {
-        self != Self::Latency
+        self != Self::Calls
     }
 
+    /// Where the client, the server and the kernel's threads run beside each other, times differ by half: one processor
+    /// has them all. But who waits at work for a single message would wait there for the end of the other side's slice:
+    /// latencies take a processor for each side, which take turns.
     fn processors(self) -> NonZeroUsize {
-        if self.counts_instructions() { NonZeroUsize::MIN } else { host::processors() }
+        match self {
+            Self::Calls => host::processors(),
+            Self::Latency => NonZeroUsize::MIN.saturating_add(1),
+            Self::Connect | Self::Rates | Self::Endpoint => NonZeroUsize::MIN,
+        }
     }
 
     /// Many runs, one after the other, in a machine that others may load.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Connect | Self::Endpoint => 1200,
-            Self::Latency | Self::Rates => 3600,
+            Self::Connect | Self::Calls | Self::Endpoint => 1200,
+            Self::Latency | Self::Rates => 7200,
         })
     }
 }

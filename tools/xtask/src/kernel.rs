@@ -77,7 +77,7 @@ impl Kernel {
     pub(crate) fn archive(self) -> Result<Archive> {
         match self {
             Self::V6_1 | Self::V6_12 => Ok(Archive::Host),
-            Self::Latest => Archive::unstable(self.name()),
+            Self::Latest => Archive::suite("sid", self.name()),
         }
     }
 

@@ -14,8 +14,9 @@ use guest::error::{Context, Error, Result};
 use guest::plan::{HOST_ROOT_TAG, REPORT_PORT};
 use guest::report::{Frame, Reader, Status};
 
+use crate::emulator::{self, CONTROL, Emulator, TICKING};
 use crate::host::progress;
-use crate::{cache, console, host};
+use crate::{cache, console};
 
 /// How long a guest that has reported may take to switch itself off.
 const POWER_OFF: Duration = Duration::from_secs(20);
@@ -75,7 +76,8 @@ impl Wires {
             let wired = format!(
                 "dgram,id=wire{wire},local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
             );
-            let card = format!("virtio-net-pci,netdev=wire{wire},mac=52:54:00:00:0{ours}:0{wire}");
+            let mac = format!("52:54:00:00:0{ours}:0{wire}");
+            let card = format!("virtio-net-pci,netdev=wire{wire},mac={mac},romfile=");
             ["-netdev".to_owned(), wired, "-device".to_owned(), card]
         };
         (0..Self::COUNT).flat_map(card).collect()
@@ -92,6 +94,10 @@ pub(crate) struct Outcome {
 }
 
 impl Machine {
+    fn takes_turns(&self) -> bool {
+        self.counts_instructions && self.processors > NonZeroUsize::MIN
+    }
+
     /// Runs the machine to its end and hands each frame but the last to `sink` as it arrives.
     ///
     /// An error is a failure of the test bed: no command's end was reported. The console is then kept and its
@@ -178,10 +184,14 @@ impl Machine {
     ) -> Result<Outcome> {
         let start = Instant::now();
         let mut qemu = self.start(directory)?;
+        let emulator = qemu.process.id();
         let (status, taint) = self.hear(start, &qemu.frames, |frame| {
             if matches!(frame, Frame::Ready { .. }) {
                 // It is in the guest's memory: a run that is killed leaves only logs behind.
                 fs::remove_file(directory.join(INITRAMFS)).context("remove the initramfs")?;
+                if self.takes_turns() {
+                    emulator::take_turns(emulator)?;
+                }
             }
             sink(frame).context("pass the guest's output on")
         })?;
@@ -233,7 +243,8 @@ impl Machine {
 /// Two nanoseconds for each instruction, about what they take; while the guest is idle, time passes as it does here.
 /// So the time of what never sleeps says what was executed, in the kernel and out of it, whatever else this machine
 /// does and whatever the emulator has translated before; who waits for a timer or a device waits as long as without
-/// this. Several processors run by turns, each for long.
+/// this. Several processors [take turns](emulator::take_turns), so that what one executes while the other one polls takes
+/// twice as long as it would beside it.
 const INSTRUCTION_CLOCK: &str = "shift=1,sleep=on";
 
 const INITRAMFS: &str = "initramfs";
@@ -262,12 +273,14 @@ impl Qemu {
     fn start(machine: &Machine, directory: &Path, initramfs: &Path) -> Result<Self> {
         let errors =
             File::create(directory.join(QEMU_ERRORS)).context("make the emulator's log")?;
-        // setpriv: the emulator must not outlive an xtask that is killed.
-        let mut command = host::command("setpriv");
-        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        let mut command = Emulator::get()?.command();
         // TCG always: a /dev/kvm that is there need not work.
         if machine.counts_instructions {
             command.args(["-accel", "tcg,thread=single", "-icount", INSTRUCTION_CLOCK]);
+            if machine.takes_turns() {
+                let control = format!("unix:{CONTROL},server=on,wait=off");
+                command.args(["-qmp", &control]).args(TICKING).current_dir(directory);
+            }
         } else {
             command.args(["-accel", "tcg,thread=multi"]);
         }
@@ -290,7 +303,7 @@ impl Qemu {
             command.args(wires.arguments()).current_dir(&wires.directory);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut process = command.spawn().context("start setpriv and qemu-system-x86_64")?;
+        let mut process = command.spawn().context("start setpriv and the emulator")?;
         let frames = read_frames(process.stdout.take().expect("standard output is a pipe"));
         Ok(Self { process, frames })
     }

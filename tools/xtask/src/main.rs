@@ -10,6 +10,7 @@ mod console;
 mod cpio;
 mod demo;
 mod driver;
+mod emulator;
 mod faults;
 mod foreign;
 mod fuzz;

@@ -19,11 +19,12 @@ use crate::peer::Peer;
 use crate::rounds::{by_turns, median_trace};
 use crate::run::{self, Useless, progress};
 use crate::scheduler;
-use crate::table::Row;
+use crate::table::{Goal, Row};
 use crate::trace::{self, Counts, Tracer};
 
-/// How often each load is measured.
-const ROUNDS: usize = 12;
+/// How often each load is measured. A latency is nearly the same each time.
+const LATENCY_ROUNDS: usize = 7;
+const BANDWIDTH_ROUNDS: usize = 12;
 /// How often what programs print is compared with a clock.
 const CLOCK_ROUNDS: usize = 5;
 
@@ -45,21 +46,25 @@ const LIST_GOAL: f64 = 1.2;
 /// Messages of two runs under strace: each costs what the longer one makes more calls for.
 const TRACED: [u32; 2] = [100, 1100];
 
-/// Measures on the device, with our programs in the directory, how long single messages take, and what
-/// every message asks of the kernel.
+/// Measures on the device, with our programs in the directory, what every message asks of the kernel.
+pub(crate) fn calls(
+    device: &Device,
+    address: &str,
+    directory: &Path,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let bench = Bench::new(device, address, directory)?;
+    latencies().chain(bandwidths()).map(|load| bench.calls(&load)).collect()
+}
+
+/// The same with how long single messages take.
 pub(crate) fn latency(
     device: &Device,
     address: &str,
     directory: &Path,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let bench = Bench::new(device, address, directory)?;
-    let mut rows = Vec::new();
-    // Before: strace is to get a processor from those that poll.
-    for load in latencies().chain(bandwidths()) {
-        rows.push(bench.calls(&load)?);
-    }
     scheduler::prefer_others()?;
-    rows.push(bench.clock()?);
+    let mut rows = Vec::new();
     for load in latencies() {
         for size in SIZES {
             rows.push(bench.figures(Load { size, ..load })?);
@@ -68,7 +73,7 @@ pub(crate) fn latency(
     Ok(rows)
 }
 
-/// The same with how many messages go in a time.
+/// And with how many messages go in a time.
 pub(crate) fn rates(
     device: &Device,
     address: &str,
@@ -148,11 +153,11 @@ impl Bench<'_> {
             Test::Bandwidth if load.size >= 1024 => ("MB/s", f64::from(load.size) / 1e3),
             Test::Bandwidth => ("1000/s", 1.0),
         };
-        let row = self.compare(name, unit, scale, [load; 2])?;
-        Ok(match load.test {
-            Test::Latency => row.at_most(LATENCY_GOAL),
-            Test::Bandwidth => row.at_least(BANDWIDTH_GOAL),
-        })
+        let goal = match load.test {
+            Test::Latency => Goal::AtMost(LATENCY_GOAL),
+            Test::Bandwidth => Goal::AtLeast(BANDWIDTH_GOAL),
+        };
+        self.compare(name, unit, scale, [load; 2], goal)
     }
 
     /// Our lists of small messages beside the C program's messages one by one.
@@ -160,7 +165,7 @@ impl Bench<'_> {
         let single = Load::new(Test::Bandwidth, operation, LISTED_SIZE);
         let listed = Load { list: LIST, ..single };
         let name = format!("{listed} by one by one, {LISTED_SIZE} bytes");
-        Ok(self.compare(name, "1000/s", 1.0, [listed, single])?.at_least(LIST_GOAL))
+        self.compare(name, "1000/s", 1.0, [listed, single], Goal::AtLeast(LIST_GOAL))
     }
 
     /// Our figures under the first load beside the C program's under the second.
@@ -170,11 +175,17 @@ impl Bench<'_> {
         unit: &'static str,
         scale: f64,
         [ours, c]: [Load; 2],
+        goal: Goal,
     ) -> Result<Row, Box<dyn Error>> {
-        progress(&format!("{name}: {ROUNDS} rounds"));
+        let rounds = match ours.test {
+            Test::Latency => LATENCY_ROUNDS,
+            Test::Bandwidth => BANDWIDTH_ROUNDS,
+        };
         let figure = |(maker, load): &_| Ok(self.run(*maker, load)?.figure * scale);
-        let pairs = by_turns(ROUNDS, [&(Maker::Ours, ours), &(Maker::C, c)], figure)?;
-        Ok(Row::of_pairs(name, unit, pairs))
+        let pairs = by_turns(rounds, [&(Maker::Ours, ours), &(Maker::C, c)], figure)?;
+        let row = Row { goal: Some(goal), ..Row::of_pairs(name, unit, pairs) };
+        progress(&format!("{row}, {rounds} rounds"));
+        Ok(row)
     }
 
     /// How long the messages take by what the programs print, which read the processor's counter, in

@@ -32,7 +32,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) const IN_ONE: [Self; 2] = [Self::Alone, Self::RdmaCmFirst];
+    pub(crate) const ALL: [Self; 3] = [Self::Pair, Self::RdmaCmFirst, Self::Alone];
 }
 
 const RDMA_CM_FIRST: &str = "late_removal::";

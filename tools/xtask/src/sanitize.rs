@@ -37,7 +37,7 @@ fn on_kernels(artifact: &Artifact, selection: &Selection, tests: &mut Tests) {
             continue;
         }
         // What runs in a pair of guests does not touch other memory than the rest.
-        for place in Place::IN_ONE {
+        for place in [Place::RdmaCmFirst, Place::Alone] {
             let Some(batch) = batch::Batch::new(place, artifact, &guest, &all) else { continue };
             let name = format!("{}, under AddressSanitizer", batch.name());
             progress(&format!("== {name}"));

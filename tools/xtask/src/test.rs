@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -118,7 +119,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         Ok(ready) => ready,
         Err(error) => return tests.stop(&error),
     };
-    let (mut headers, mut alone, mut pairs) = (None, Vec::new(), Vec::new());
+    let (mut headers, mut batches) = (None, Vec::new());
     for artifact in &artifacts {
         let all = match listed(artifact) {
             Ok(all) => all.into_iter().filter(|test| selection.chooses(test)).collect::<Vec<_>>(),
@@ -133,45 +134,48 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
         }
         for guest in &guests {
             let batch = |place| Batch::new(place, artifact, guest, &all);
-            alone.extend(Place::IN_ONE.into_iter().filter_map(batch));
-            pairs.extend(Batch::new(Place::Pair, artifact, guest, &all));
+            batches.extend(Place::ALL.into_iter().filter_map(batch));
         }
     }
+    // They wait about as much as they work: some of them at once, beside what runs here.
+    let (says, hears) = mpsc::channel();
+    let queue = Mutex::new(batches.iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
-        // They wait more than they work: beside everything else they cost no time.
-        let beside = scope.spawn(|| {
-            let run = |batch: &Batch<'_>| {
-                let mut output = Vec::new();
-                let ended = batch.run(|frame| vm::keep(frame, &mut output));
-                (batch.name(), batch.count(), ended, output)
-            };
-            pairs.iter().map(run).collect::<Vec<_>>()
-        });
+        for _ in 0..host::processors().get() {
+            let (says, next) = (says.clone(), &next);
+            scope.spawn(move || {
+                while let Some(batch) = next() {
+                    progress(&format!("{}: {} tests begin", batch.name(), batch.count()));
+                    let mut output = Vec::new();
+                    let ended = batch.run(|frame| vm::keep(frame, &mut output));
+                    // Heard until all of these have ended.
+                    let _ = says.send((batch, ended, output));
+                }
+            });
+        }
+        drop(says);
         on_host(selection, tests);
         loom::add(selection, tests);
         fuzz::add(selection, tests);
         if let Some((artifact, listed)) = headers {
             on_headers(artifact, &listed, &guests, tests);
         }
-        for batch in &alone {
+        for (batch, ended, output) in hears {
             progress(&format!("== {}", batch.name()));
-            tests.add_program(&batch.name(), Some(batch.count()), batch.run(vm::pass_on));
-        }
-        let has_devices = |guest: &&Guest| guest.kernel == Kernel::V6_12;
-        if let Some(guest) = guests.iter().find(has_devices).filter(|_| selection.chooses(SOAK)) {
-            progress(&format!("== {SOAK} on Linux {}", guest.kernel.name()));
-            let passed = soak::run(SOAK_TIME, guest.kernel).and_then(|status| match status {
-                ExitCode::SUCCESS => Ok(()),
-                _ => Err(Error::new("it failed")),
-            });
-            tests.step(SOAK, passed);
-        }
-        for (name, listed, ended, output) in beside.join().expect("running does not panic") {
-            progress(&format!("== {name}"));
             let shown = io::stdout().write_all(&output).context("show the output");
-            tests.add_program(&name, Some(listed), shown.and(ended));
+            tests.add_program(&batch.name(), Some(batch.count()), shown.and(ended));
         }
     });
+    let has_devices = |guest: &&Guest| guest.kernel == Kernel::V6_12;
+    if let Some(guest) = guests.iter().find(has_devices).filter(|_| selection.chooses(SOAK)) {
+        progress(&format!("== {SOAK} on Linux {}", guest.kernel.name()));
+        let passed = soak::run(SOAK_TIME, guest.kernel).and_then(|status| match status {
+            ExitCode::SUCCESS => Ok(()),
+            _ => Err(Error::new("it failed")),
+        });
+        tests.step(SOAK, passed);
+    }
 }
 
 /// Makes sure that the packages are installed which the tests need.

@@ -44,10 +44,7 @@ const CLASSES: &[Class] = &[
         shows: "the command is there and takes a request of exactly its size",
         stage: Stage::Request,
         expected: |command| Some(command.unknown),
-        run: |command, bench| {
-            let channel = bench.channel()?;
-            Ok(bench.call(channel, &command.call(bench, channel, NEVER)))
-        },
+        run: |command, bench| command.sent(bench, |call| call),
     },
     Class {
         name: "size.longer",
@@ -55,11 +52,11 @@ const CLASSES: &[Class] = &[
         stage: Stage::Request,
         expected: |command| Some(command.unknown),
         run: |command, bench| {
-            let channel = bench.channel()?;
-            let mut call = command.call(bench, channel, NEVER);
-            call.bytes.extend([0xff; 64]);
-            say_in(&mut call, command.request + 64);
-            Ok(bench.call(channel, &call))
+            command.sent(bench, |mut call| {
+                call.bytes.extend([0xff; 64]);
+                say_in(&mut call, command.request + 64);
+                call
+            })
         },
     },
     Class {
@@ -68,10 +65,10 @@ const CLASSES: &[Class] = &[
         stage: Stage::Request,
         expected: |command| Some(command.unknown),
         run: |command, bench| {
-            let channel = bench.channel()?;
-            let mut call = command.call(bench, channel, NEVER);
-            call.bytes.extend([0xff; 64]);
-            Ok(bench.call(channel, &call))
+            command.sent(bench, |mut call| {
+                call.bytes.extend([0xff; 64]);
+                call
+            })
         },
     },
     Class {
@@ -82,10 +79,10 @@ const CLASSES: &[Class] = &[
             Some(if command.floor.is_some() { Errno(EINVAL) } else { command.unknown })
         },
         run: |command, bench| {
-            let channel = bench.channel()?;
-            let mut call = command.call(bench, channel, NEVER);
-            say_in(&mut call, 0);
-            Ok(bench.call(channel, &call))
+            command.sent(bench, |mut call| {
+                say_in(&mut call, 0);
+                call
+            })
         },
     },
     Class {
@@ -94,10 +91,10 @@ const CLASSES: &[Class] = &[
         stage: Stage::Header,
         expected: |_| Some(Errno(EINVAL)),
         run: |command, bench| {
-            let channel = bench.channel()?;
-            let mut call = command.call(bench, channel, NEVER);
-            say_in(&mut call, command.request + 1);
-            Ok(bench.call(channel, &call))
+            command.sent(bench, |mut call| {
+                say_in(&mut call, command.request + 1);
+                call
+            })
         },
     },
     Class {
@@ -106,12 +103,12 @@ const CLASSES: &[Class] = &[
         stage: Stage::Request,
         expected: |command| Some(Errno(if command.floor.is_some() { EINVAL } else { EFAULT })),
         run: |command, bench| {
-            let channel = bench.channel()?;
-            let mut call = command.call(bench, channel, NEVER);
-            let length = command.floor.unwrap_or(command.request) - 1;
-            say_in(&mut call, length);
-            call.bytes.truncate(HEADER + length);
-            Ok(bench.call(channel, &call))
+            command.sent(bench, |mut call| {
+                let length = command.floor.unwrap_or(command.request) - 1;
+                say_in(&mut call, length);
+                call.bytes.truncate(HEADER + length);
+                call
+            })
         },
     },
     Class {
@@ -120,12 +117,12 @@ const CLASSES: &[Class] = &[
         stage: Stage::Request,
         expected: |command| command.floor.map(|_| command.unknown),
         run: |command, bench| {
-            let channel = bench.channel()?;
-            let mut call = command.call(bench, channel, NEVER);
-            let length = command.floor.unwrap_or(command.request);
-            say_in(&mut call, length);
-            call.bytes.truncate(HEADER + length);
-            Ok(bench.call(channel, &call))
+            command.sent(bench, |mut call| {
+                let length = command.floor.unwrap_or(command.request);
+                say_in(&mut call, length);
+                call.bytes.truncate(HEADER + length);
+                call
+            })
         },
     },
     Class {
@@ -133,10 +130,7 @@ const CLASSES: &[Class] = &[
         shows: "a header alone: what the kernel looks at first",
         stage: Stage::Request,
         expected: |command| Some(command.bare),
-        run: |command, bench| {
-            let channel = bench.channel()?;
-            Ok(bench.call(channel, &Call::write(header(command.number, 0, 0))))
-        },
+        run: |command, bench| command.sent(bench, |_| Call::write(header(command.number, 0, 0))),
     },
     Class {
         name: "size.part_of_header",
@@ -200,10 +194,7 @@ const CLASSES: &[Class] = &[
         shows: "an id that was just made, without address or device",
         stage: Stage::Object,
         expected: |command| command.handle.and(command.fresh),
-        run: |command, bench| {
-            let (channel, handle) = command.target(bench)?;
-            Ok(bench.call(channel, &command.call(bench, channel, handle)))
-        },
+        run: |command, bench| command.sent_to_object(bench, |call| call),
     },
     Class {
         name: "handle.destroyed",
@@ -245,20 +236,14 @@ const CLASSES: &[Class] = &[
         shows: "a request in memory that is not there",
         stage: Stage::Header,
         expected: |_| Some(Errno(EFAULT)),
-        run: |command, bench| {
-            let channel = bench.channel()?;
-            Ok(bench.call(channel, &command.call(bench, channel, NEVER).cut_off(0)))
-        },
+        run: |command, bench| command.sent(bench, |call| call.cut_off(0)),
     },
     Class {
         name: "pointer.body",
         shows: "a request whose memory ends behind the header",
         stage: Stage::Request,
         expected: |_| Some(Errno(EFAULT)),
-        run: |command, bench| {
-            let channel = bench.channel()?;
-            Ok(bench.call(channel, &command.call(bench, channel, NEVER).cut_off(HEADER)))
-        },
+        run: |command, bench| command.sent(bench, |call| call.cut_off(HEADER)),
     },
     Class {
         name: "pointer.response",
@@ -266,10 +251,10 @@ const CLASSES: &[Class] = &[
         stage: Stage::Object,
         expected: |command| command.response.map(|_| command.lost),
         run: |command, bench| {
-            let (channel, handle) = command.target(bench)?;
-            let mut call = command.call(bench, channel, handle);
-            lose(&mut call, Target::Response);
-            Ok(bench.call(channel, &call))
+            command.sent_to_object(bench, |mut call| {
+                lose(&mut call, Target::Response);
+                call
+            })
         },
     },
     Class {
@@ -278,10 +263,10 @@ const CLASSES: &[Class] = &[
         stage: Stage::Object,
         expected: |command| command.data.map(|_| Errno(EFAULT)),
         run: |command, bench| {
-            let (channel, handle) = command.target(bench)?;
-            let mut call = command.call(bench, channel, handle);
-            lose(&mut call, Target::Data);
-            Ok(bench.call(channel, &call))
+            command.sent_to_object(bench, |mut call| {
+                lose(&mut call, Target::Data);
+                call
+            })
         },
     },
     Class {
@@ -289,21 +274,21 @@ const CLASSES: &[Class] = &[
         shows: "another thread of the same credentials is no matter",
         stage: Stage::Request,
         expected: |command| Some(command.unknown),
-        run: |command, bench| command.called_by(bench, Caller::Thread),
+        run: |command, bench| command.sent(bench, |call| call.by(Caller::Thread)),
     },
     Class {
         name: "caller.credentials",
         shows: "a thread with credentials of its own is refused, even where they are equal",
         stage: Stage::Header,
         expected: |_| Some(Errno(EACCES)),
-        run: |command, bench| command.called_by(bench, Caller::OtherCredentials),
+        run: |command, bench| command.sent(bench, |call| call.by(Caller::OtherCredentials)),
     },
     Class {
         name: "caller.child",
         shows: "a forked child is refused on the channel of its parent",
         stage: Stage::Header,
         expected: |_| Some(Errno(EACCES)),
-        run: |command, bench| command.called_by(bench, Caller::Child),
+        run: |command, bench| command.sent(bench, |call| call.by(Caller::Child)),
     },
 ];
 
@@ -398,25 +383,41 @@ impl Command {
         Ok((channel, handle))
     }
 
-    fn with_room(&self, bench: &mut Bench<'_>, room: usize) -> Result<Answer, Trouble> {
-        let (channel, handle) = self.target(bench)?;
-        let mut call = self.call(bench, channel, handle);
-        say_out(&mut call, room);
+    /// The answer to what `change` makes of the request, on a channel of its own; the id that it names is none.
+    fn sent(
+        &self,
+        bench: &mut Bench<'_>,
+        change: impl FnOnce(Call) -> Call,
+    ) -> Result<Answer, Trouble> {
+        let channel = bench.channel()?;
+        let call = change(self.call(bench, channel, NEVER));
         Ok(bench.call(channel, &call))
     }
 
-    fn called_by(&self, bench: &mut Bench<'_>, caller: Caller) -> Result<Answer, Trouble> {
-        let channel = bench.channel()?;
-        let call = self.call(bench, channel, NEVER).by(caller);
+    /// The same of one that names what it can work on.
+    fn sent_to_object(
+        &self,
+        bench: &mut Bench<'_>,
+        change: impl FnOnce(Call) -> Call,
+    ) -> Result<Answer, Trouble> {
+        let (channel, handle) = self.target(bench)?;
+        let call = change(self.call(bench, channel, handle));
         Ok(bench.call(channel, &call))
+    }
+
+    fn with_room(&self, bench: &mut Bench<'_>, room: usize) -> Result<Answer, Trouble> {
+        self.sent_to_object(bench, |mut call| {
+            say_out(&mut call, room);
+            call
+        })
     }
 
     /// The same request with `field` not 0.
     fn with_reserved(&self, bench: &mut Bench<'_>, field: usize) -> Result<Answer, Trouble> {
-        let channel = bench.channel()?;
-        let mut call = self.call(bench, channel, NEVER);
-        call.bytes[HEADER + field] = 7;
-        Ok(bench.call(channel, &call))
+        self.sent(bench, |mut call| {
+            call.bytes[HEADER + field] = 7;
+            call
+        })
     }
 
     /// What is expected of kernels that do not have the command, and of those that do.

@@ -1,8 +1,6 @@
-//! QEMU, of Debian's backports.
+//! QEMU: Debian 12's own, and that of its backports where processors are to take turns.
 //!
-//! Debian 12's own is older than 8.1 and has two faults that matter here: it may keep the translation of code that
-//! another processor changes meanwhile, which ends guests now and then; and with a clock that counts instructions it
-//! lets one processor run until something stops it.
+//! Before 8.1 a guest whose clock counts instructions has one processor run until something stops it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +14,8 @@ use crate::archive::Archive;
 use crate::{cache, host, packages};
 
 const SUITE: &str = "bookworm-backports";
-const PACKAGE: &str = "qemu-system-x86";
+/// The package: of both.
+pub(crate) const PACKAGE: &str = "qemu-system-x86";
 /// What of the packages that it depends on it reads; the rest are libraries, and what nobody here asks for.
 const DATA: [&str; 2] = ["qemu-system-data", "seabios"];
 /// Where the packages have their data.
@@ -25,31 +24,30 @@ const PLACES: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 /// The libraries that it needs, by line.
 const LIBRARIES: &str = "libraries";
 
-/// The emulator, unpacked, and the libraries that it is linked with, installed.
-#[derive(Debug)]
-pub(crate) struct Emulator {
-    root: PathBuf,
+/// A command that starts an emulator, and kills it where this process is killed.
+pub(crate) fn command(takes_turns: bool) -> Result<Command> {
+    let mut command = host::command("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    if takes_turns {
+        let root = unpacked()?;
+        command.arg(root.join("usr/bin/qemu-system-x86_64"));
+        for place in PLACES {
+            command.arg("-L").arg(root.join(place));
+        }
+    } else {
+        command.arg("qemu-system-x86_64");
+    }
+    Ok(command)
 }
 
-impl Emulator {
-    pub(crate) fn get() -> Result<Self> {
-        let root = cache::entry("emulator/root", fetch)?;
-        let list = root.join(LIBRARIES);
-        let libraries =
-            fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
-        packages::require(&libraries.lines().collect::<Vec<_>>())?;
-        Ok(Self { root })
-    }
-
-    /// A command that starts it, and kills it where this process is killed.
-    pub(crate) fn command(&self) -> Command {
-        let mut command = host::command("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(self.root.join("usr/bin/qemu-system-x86_64"));
-        for place in PLACES {
-            command.arg("-L").arg(self.root.join(place));
-        }
-        command
-    }
+/// That of the backports, unpacked, and the libraries that it is linked with, installed.
+fn unpacked() -> Result<PathBuf> {
+    let root = cache::entry("emulator/root", fetch)?;
+    let list = root.join(LIBRARIES);
+    let libraries =
+        fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+    packages::require(&libraries.lines().collect::<Vec<_>>())?;
+    Ok(root)
 }
 
 fn fetch(root: &Path) -> Result<()> {

@@ -14,7 +14,7 @@ use guest::error::{Context, Error, Result};
 use guest::plan::{HOST_ROOT_TAG, REPORT_PORT};
 use guest::report::{Frame, Reader, Status};
 
-use crate::emulator::{self, CONTROL, Emulator, TICKING};
+use crate::emulator::{self, CONTROL, TICKING};
 use crate::host::progress;
 use crate::{cache, console};
 
@@ -76,8 +76,7 @@ impl Wires {
             let wired = format!(
                 "dgram,id=wire{wire},local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
             );
-            let mac = format!("52:54:00:00:0{ours}:0{wire}");
-            let card = format!("virtio-net-pci,netdev=wire{wire},mac={mac},romfile=");
+            let card = format!("virtio-net-pci,netdev=wire{wire},mac=52:54:00:00:0{ours}:0{wire}");
             ["-netdev".to_owned(), wired, "-device".to_owned(), card]
         };
         (0..Self::COUNT).flat_map(card).collect()
@@ -273,7 +272,7 @@ impl Qemu {
     fn start(machine: &Machine, directory: &Path, initramfs: &Path) -> Result<Self> {
         let errors =
             File::create(directory.join(QEMU_ERRORS)).context("make the emulator's log")?;
-        let mut command = Emulator::get()?.command();
+        let mut command = emulator::command(machine.takes_turns())?;
         // TCG always: a /dev/kvm that is there need not work.
         if machine.counts_instructions {
             command.args(["-accel", "tcg,thread=single", "-icount", INSTRUCTION_CLOCK]);

@@ -12,11 +12,10 @@ use guest::error::{Context, Result};
 use guest::plan::{Device, HostCommand, Plan, Work};
 use guest::report::{Frame, Status};
 
-use crate::emulator::Emulator;
 use crate::host::{self, progress};
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Outcome};
-use crate::{driver, initramfs, packages};
+use crate::{driver, emulator, initramfs, packages};
 
 /// Exit status where the test bed failed: set-up, boot, time limit, no report.
 pub(crate) const BED_FAILED: u8 = 125;
@@ -39,7 +38,7 @@ const RDMA_CM_FIRST: [&str; 3] = ["rdma_cm", "ib_uverbs", "rdma_ucm"];
 const SIW_NEEDS: &str = "libcrc32c";
 
 /// What is installed for a guest.
-pub(crate) const PACKAGES: [&str; 2] = ["kmod", "xz-utils"];
+pub(crate) const PACKAGES: [&str; 3] = ["kmod", emulator::PACKAGE, "xz-utils"];
 
 /// A guest to start.
 #[derive(Clone, Debug)]
@@ -76,7 +75,6 @@ impl Guest {
 
     /// Downloads and builds whatever else [`run`](Self::run) needs.
     pub(crate) fn fetch(&self) -> Result<()> {
-        Emulator::get()?;
         if self.devices.contains(&Device::Siw) {
             driver::siw(self.kernel)?;
         }

@@ -177,6 +177,8 @@ fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
     let accepted: Vec<_> = (0..count).map(accept).collect();
     let unanswered = listener.incoming_timeout(LONG).expect("a request");
     tells.write_all(&[1]).expect("tell");
+    // This process has the other end too, and hears of no end.
+    tells.set_read_timeout(Some(LONG)).expect("set a deadline");
     tells.read_exact(&mut [0]).expect("hear");
     // Nothing of it is ended by the process.
     mem::forget((listener, accepted, unanswered));
@@ -204,7 +206,8 @@ fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, C
             let server = SocketAddr::new(address.ip(), u16::from_ne_bytes(port));
             let test = runtime.spawn(async move {
                 let settings = Settings { retry_count: 2, ..Settings::default() };
-                let connector = Connector::new().ack_timeout(8).settings(settings);
+                // A quarter of a second, three times: so long the calls wait, however busy the machine is.
+                let connector = Connector::new().ack_timeout(16).settings(settings);
                 let mut connections = Vec::new();
                 for _ in calls {
                     let connected = in_time(Connection::connect(&connector, server)).await;

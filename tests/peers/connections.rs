@@ -1,9 +1,14 @@
 //! `rdma_server` and `rdma_client`, which exchange one message each; and `ucmatose`, which makes
 //! many connections, and `cmtime`, which times them.
 
-use rdmacm_tests::Process;
+use std::env;
+use std::fs;
+use std::process::{self, Command};
 
-use crate::rping::{Program, listening, port};
+use rdmacm::device;
+use rdmacm_tests::{Ended, Process};
+
+use crate::rping::{LIMIT, Program, listening, port};
 use crate::{SIW, V4, V6};
 
 pub(crate) fn messages(server: Program, client: Program) {
@@ -117,4 +122,96 @@ pub(crate) fn printed(program: Process, lines: &[&str]) {
     let ended = program.finish();
     assert!(ended.status.success(), "{}: {}\n{:?}", ended.status, ended.stderr, ended.stdout);
     assert_eq!(ended.stdout, lines, "{}", ended.stderr);
+}
+
+/// A `cmatose` of ours that is given an end too early: it says what it could not do.
+#[track_caller]
+fn said(ended: &Ended, words: &str) {
+    assert_eq!(ended.status.code(), Some(1), "{}\n{:?}", ended.stderr, ended.stdout);
+    let line = format!("rdmatools cmatose: {words}");
+    assert!(ended.stderr.starts_with(&line), "{}", ended.stderr);
+}
+
+fn cmatose(arguments: &[&str]) -> Process {
+    Program::Ours.run("ucmatose", arguments)
+}
+
+/// A server that has no messages to send ends the connection at once, while its client waits for some.
+fn the_server_sends_nothing(address: &str, words: &str) {
+    let port = port();
+    let server = listening(cmatose(&["-b", address, "-p", &port, "-C", "0"]));
+    let client = cmatose(&["-s", address, "-p", &port]).finish();
+    said(&client, words);
+    let server = server.finish();
+    assert!(server.status.success(), "{}", server.stderr);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_server_of_cmatose_sends_nothing() {
+    the_server_sends_nothing(V4, "the peer has ended the connection");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_server_of_cmatose_sends_nothing() {
+    // There the receives come back before the event.
+    the_server_sends_nothing(SIW, "");
+}
+
+/// A server that waits for another client before it sends is killed.
+fn the_server_is_killed(address: &str) {
+    let port = port();
+    let mut server = listening(cmatose(&["-b", address, "-p", &port, "-c", "2"]));
+    let mut client = cmatose(&["-s", address, "-p", &port]);
+    while client.next_line().expect("it waits") != "receiving data transfers" {}
+    server.kill();
+    said(&client.finish(), "");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_server_of_cmatose_is_killed() {
+    the_server_is_killed(V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_server_of_cmatose_is_killed() {
+    the_server_is_killed(SIW);
+}
+
+/// Runs a server and its client, which send nothing: the server's writes to the connection manager, as strace shows
+/// them, where `injection` changes some; and how both end.
+fn watched(injection: &[&str]) -> (Vec<String>, [Ended; 2]) {
+    let port = port();
+    let trace = env::temp_dir().join(format!("cmatose-{}-{port}", process::id()));
+    let tools = Program::Ours.command("ucmatose");
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-f", "-e", "trace=write"]).args(injection);
+    strace.arg("-P").arg(device::rdma_cm().path()).arg("-o").arg(&trace);
+    strace.arg(tools.get_program()).args(tools.get_args());
+    strace.args(["-b", V4, "-p", &port, "-C", "0"]);
+    let server = listening(Process::start(&mut strace, LIMIT));
+    let client = cmatose(&["-s", V4, "-p", &port, "-C", "0"]).finish();
+    let ended = [server.finish(), client];
+    let text = fs::read_to_string(&trace).expect("strace has written it");
+    fs::remove_file(trace).expect("it is there");
+    (text.lines().filter(|line| line.contains(" write(")).map(str::to_owned).collect(), ended)
+}
+
+/// Where the kernel does not take the server's word that the connection ends, the server says so, and both end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_server_of_cmatose_cannot_disconnect() {
+    let (writes, ended) = watched(&[]);
+    assert!(ended.iter().all(|ended| ended.status.success()), "{ended:?}");
+    // The command has number 10.
+    let disconnect = writes.iter().position(|line| line.contains(r#", "\n\0\0\0"#));
+    let number = disconnect.expect("it disconnects") + 1;
+    let injection = format!("inject=write:error=EIO:when={number}");
+    let (writes, [server, client]) = watched(&["-e", &injection]);
+    assert!(writes.iter().any(|line| line.contains("(INJECTED)")), "{writes:?}");
+    said(&server, "cannot disconnect");
+    assert!(client.status.success(), "{}", client.stderr);
 }

@@ -86,16 +86,22 @@ pub(crate) fn wait(cq: &CompletionQueue) -> Result<(), Failure> {
 
 /// Polls until `count` completions were there.
 pub(crate) fn poll(cq: &CompletionQueue, mut count: usize) -> Result<(), Failure> {
-    let mut done = [Completion::default(); 8];
     while count > 0 {
-        let polled = cq.poll(&mut done)?;
-        check(&done[..polled])?;
+        let polled = polled(cq)?;
         if polled == 0 {
             thread::yield_now();
         }
         count = count.saturating_sub(polled);
     }
     Ok(())
+}
+
+/// Polls once: the number of completions that were there.
+pub(crate) fn polled(cq: &CompletionQueue) -> Result<usize, Failure> {
+    let mut done = [Completion::default(); 8];
+    let polled = cq.poll(&mut done)?;
+    check(&done[..polled])?;
+    Ok(polled)
 }
 
 /// That all of them went well.

@@ -7,8 +7,8 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use rdmacm_tests::dice::Dice;
 
-use crate::Outcome;
 use crate::round::{Fate, Round};
+use crate::{Outcome, is_late};
 
 /// What listens, and plays both ends of a connection.
 pub(crate) trait Server: Sized {
@@ -25,6 +25,8 @@ pub(crate) struct Yard {
     /// So far: connections that carried data, those that did not come about, bytes.
     connected: AtomicU64,
     broken_off: AtomicU64,
+    /// And those of which the kernel said that they took too long.
+    late: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Yard {
 pub(crate) struct Done {
     pub(crate) connected: u64,
     pub(crate) broken_off: u64,
+    pub(crate) late: u64,
     pub(crate) bytes: u64,
 }
 
@@ -52,6 +55,7 @@ impl Yard {
         Done {
             connected: value(&self.connected),
             broken_off: value(&self.broken_off),
+            late: value(&self.late),
             bytes: value(&self.bytes),
         }
     }
@@ -68,6 +72,10 @@ impl Yard {
             for _ in 0..=dice.roll(4) {
                 let round = Round::new(&mut dice);
                 let played = server.play(&round);
+                if played.as_ref().is_err_and(|error| is_late(&**error)) {
+                    self.late.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 played.map_err(|error| -> Box<dyn Error + Send + Sync> {
                     let tier = std::any::type_name::<S>();
                     format!("{tier} on {address}, {round:?}: {error}").into()

@@ -62,14 +62,14 @@ fn the_death_of_an_idle_peer_is_heard_of() {
 }
 
 /// The network of the guest with itself, which loses everything until this goes.
-struct Cut {
+pub(crate) struct Cut {
     retries: String,
 }
 
 const RETRIES: &str = "/proc/sys/net/ipv4/tcp_retries2";
 
 impl Cut {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let retries = fs::read_to_string(RETRIES).expect("read");
         fs::write(RETRIES, "2").expect("have TCP give up soon");
         run("tc", &["qdisc", "add", "dev", "lo", "clsact"]);

@@ -18,7 +18,7 @@ use crate::endpoint_connect::{self, objects_at};
 use crate::endpoint_messages;
 
 /// A runtime of one thread, and one of two.
-fn runtimes() -> [Runtime; 2] {
+pub(crate) fn runtimes() -> [Runtime; 2] {
     [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| {
         builder.worker_threads(2).max_blocking_threads(8).enable_all().build().expect("a runtime")
     })

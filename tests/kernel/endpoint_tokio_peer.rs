@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::cm::{CmId, ConnParam, Membership};
@@ -26,6 +27,7 @@ use crate::bed::{LONG, Side, ask, channel, rxe, siw};
 use crate::child::in_child;
 use crate::endpoint_connect::objects_at;
 use crate::endpoint_end::with_low_peer;
+use crate::endpoint_keep_alive::Cut;
 use crate::endpoint_tokio::{filled, in_time, on_each_runtime, pair};
 use crate::modify::bring;
 use crate::removal::Own;
@@ -88,14 +90,14 @@ pub(crate) const CALLS: [(&str, Call); 9] = [
 ];
 
 /// Those of them that do not need a peer which has taken what was sent before: on iWARP a message that finds no buffer is the end.
-const IDLE: &[(&str, Call)] = CALLS.split_at(2).0;
+pub(crate) const IDLE: &[(&str, Call)] = CALLS.split_at(2).0;
 
 /// Something of the peer's, which it comes to only when it takes messages.
 fn theirs() -> Remote {
     Remote::new(0x1000, 1, 8, Rights::all()).expect("it may be")
 }
 
-const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+pub(crate) const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
 
 /// Begins a call, which must wait; what comes of it.
 pub(crate) async fn waits<T: Send + 'static>(mut call: Ends<T>) -> JoinHandle<Result<T>> {
@@ -104,15 +106,15 @@ pub(crate) async fn waits<T: Send + 'static>(mut call: Ends<T>) -> JoinHandle<Re
     task::spawn(call)
 }
 
-/// Has each of `calls` wait on its connection, whose peer does not take two messages (if it can be sent such), until
-/// `goes` is done. Each is to say one of `ends`.
-async fn from_every_call(
+/// Calls that wait, each for what it is to say.
+pub(crate) type Waiters = Vec<(&'static str, JoinHandle<Result<()>>)>;
+
+/// Has each of `calls` wait on its connection, whose peer does not take two messages (if it can be sent such).
+pub(crate) async fn wait_in_every_call(
     calls: &[(&'static str, Call)],
     connections: Vec<Connection>,
     sends: bool,
-    ends: &[ErrorKind],
-    goes: impl Future<Output = ()>,
-) {
+) -> Waiters {
     let mut waiters = Vec::new();
     for ((name, call), connection) in calls.iter().zip(connections) {
         if sends {
@@ -120,15 +122,32 @@ async fn from_every_call(
                 connection.post(filled(&connection, b"nobody takes it").await).expect("post");
             }
         }
-        waiters.push((name, waits(call(Arc::new(connection), theirs())).await));
+        waiters.push((*name, waits(call(Arc::new(connection), theirs())).await));
     }
-    goes.await;
+    waiters
+}
+
+/// Each of them is to say one of `ends`, or that there are no more messages.
+pub(crate) async fn end(waiters: Waiters, ends: &[ErrorKind]) {
     for (name, waiter) in waiters {
         match in_time(waiter).await.expect("it lives") {
-            Ok(()) => assert_eq!(*name, "recv"),
+            Ok(()) => assert_eq!(name, "recv"),
             Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
         }
     }
+}
+
+/// Has them wait until `goes` is done.
+async fn from_every_call(
+    calls: &[(&'static str, Call)],
+    connections: Vec<Connection>,
+    sends: bool,
+    ends: &[ErrorKind],
+    goes: impl Future<Output = ()>,
+) {
+    let waiters = wait_in_every_call(calls, connections, sends).await;
+    goes.await;
+    end(waiters, ends).await;
 }
 
 /// A connection whose peer is on the other level, for each of the calls.
@@ -255,6 +274,30 @@ fn rxe_the_peers_process_dies() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_the_peers_process_dies() {
     the_peers_process_dies(siw(0), IDLE);
+}
+
+/// TCP gives up, when it has something to send: of an idle connection what looks after the peer.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_wire_is_cut() {
+    on_each_runtime(siw(0), || async {
+        let keep_alive = Some(Duration::from_millis(1));
+        let looks = Settings { keep_alive, ..Settings::default() };
+        let (mut idle, mut peers) = (Vec::new(), Vec::new());
+        for _ in IDLE {
+            let [client, server] = pair(siw(0), &looks).await;
+            idle.push(client);
+            peers.push(server);
+        }
+        let [asks, _peer] = pair(siw(0), &Settings::default()).await;
+        let idle = wait_in_every_call(IDLE, idle, false).await;
+        let cut = Cut::new();
+        let read: Vec<_> = CALLS.into_iter().filter(|(name, _)| *name == "read").collect();
+        let asking = wait_in_every_call(&read, vec![asks], false).await;
+        end(idle, &[ErrorKind::Disconnected]).await;
+        end(asking, &[ErrorKind::Disconnected]).await;
+        drop(cut);
+    });
 }
 
 /// Closing waits for the peer's answer when all was sent; that the peer is gone is one too.

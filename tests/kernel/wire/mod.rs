@@ -13,11 +13,14 @@ use std::time::{Duration, Instant};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::link;
+use rdmacm::endpoint::tokio::Connection;
 use rdmacm::endpoint::{self, Connector, Settings};
 use rdmacm::verbs::{Completion, QpState, SendFlags, SendOperation, WcStatus};
 use rdmacm_tests::wait_until;
 
 use crate::bed::{LONG, Side, channel, id, resolve};
+use crate::endpoint_tokio::runtimes;
+use crate::endpoint_tokio_peer::{CALLS, IDLE, SILENCE, Waiters, end, wait_in_every_call};
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_usable};
 
@@ -176,11 +179,36 @@ fn fails(talk: &Talk) {
     assert_eq!(talk.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
 }
 
+/// How connections of the safe tier are to be made.
+fn connector(keep_alive: Option<Duration>) -> Connector {
+    Connector::new().settings(Settings { retry_count: 2, keep_alive, ..Settings::default() })
+}
+
 /// A connection of the safe tier.
 fn safely(keep_alive: Option<Duration>) -> endpoint::Connection {
-    let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
-    let connector = Connector::new().settings(settings);
-    connector.connect(socket(WIRE[1], SERVER_PORT)).expect("connect")
+    connector(keep_alive).connect(socket(WIRE[1], SERVER_PORT)).expect("connect")
+}
+
+/// Tasks that wait on connections to the far end, in every call; those of idle ones look after it.
+async fn tasks() -> [Waiters; 2] {
+    let begin = async |calls: &[_], keep_alive: Option<Duration>| {
+        let connector = connector(keep_alive);
+        let mut connections = Vec::new();
+        for _ in calls {
+            let connected = Connection::connect(&connector, socket(WIRE[1], SERVER_PORT)).await;
+            connections.push(connected.expect("connect"));
+        }
+        wait_in_every_call(calls, connections, keep_alive.is_none()).await
+    };
+    [begin(&CALLS, None).await, begin(IDLE, Some(Duration::from_millis(100))).await]
+}
+
+/// Has a task ask for a connection with somebody who does not answer.
+async fn a_task_finds_nobody() {
+    let connected = Connection::connect(&connector(None), socket(WIRE[1], SERVER_PORT)).await;
+    let error = connected.expect_err("nobody answers");
+    // Where the far end's network address was forgotten, that is what is asked for.
+    assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error}");
 }
 
 /// Asks for a connection with somebody who does not answer.
@@ -299,4 +327,25 @@ fn a_host_that_is_gone_mid_transfer_can_be_left_and_found_again() {
     again.goes_on(1);
     again.ends();
     drop(far);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_hear_of_a_cut_wire_in_every_call() {
+    let mut far = Far::find();
+    let waiting = runtimes().map(|runtime| (runtime.block_on(tasks()), runtime));
+    far.cut();
+    thread::scope(|scope| {
+        for ([busy, idle], runtime) in waiting {
+            scope.spawn(move || {
+                let asking = runtime.spawn(a_task_finds_nobody());
+                runtime.block_on(async {
+                    end(busy, &[SILENCE]).await;
+                    end(idle, &[SILENCE]).await;
+                    asking.await.expect("it ends well");
+                });
+            });
+        }
+    });
+    far.plug();
 }

@@ -14,13 +14,15 @@ use crate::{Outcome, both, print_each};
 const SIZE: usize = 64;
 /// Buffers of each connection, either way.
 const BUFFERS: u32 = 4;
+/// So many messages of each connection do not count.
+const FIRST: usize = 4;
 /// How many messages are under way at once, each on another connection.
 const UNDER_WAY: usize = 8;
 
 /// Prints how long each of `count` messages takes with `connections`, the servers of which are in one
 /// thread's loop and the clients in another one's.
 pub(crate) fn measure(address: IpAddr, connections: usize, count: usize) -> Outcome {
-    let descriptors = u64::try_from(connections)? * 6 + 64;
+    let descriptors = u64::try_from(connections)? * 8 + 64;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors.max(most))?;
     let settings = Settings {
@@ -38,7 +40,8 @@ pub(crate) fn measure(address: IpAddr, connections: usize, count: usize) -> Outc
         servers.push(server);
     }
     let loops = [Loop::new(clients)?, Loop::new(servers)?];
-    exchange(&loops, count / 10)?;
+    // The first messages of a connection cost more: so each has had some.
+    exchange(&loops, (count / 10).max(FIRST * connections))?;
     let time = exchange(&loops, count)?;
     print_each(time, 2 * count)?;
     std::process::exit(0)

@@ -125,7 +125,13 @@ impl Operation {
     }
 
     fn interest(self) -> Interest {
-        if self == Self::Receive { Interest::Messages } else { Interest::All }
+        match self {
+            Self::Receive => Interest::Messages,
+            Self::Take | Self::Send | Self::Write | Self::Read | Self::Change | Self::Flush => {
+                Interest::Sends
+            }
+            Self::Close | Self::Resolve | Self::Join => Interest::All,
+        }
     }
 }
 

@@ -24,8 +24,6 @@ pub(super) struct State {
     pub(super) disconnected: bool,
     receives: Arming,
     sends: Arming,
-    /// The event of sends was read, and they were not polled since.
-    sends_due: bool,
 }
 
 /// Whether a completion queue makes the completion channel readable.
@@ -35,6 +33,8 @@ struct Arming {
     armed: bool,
     /// Something has completed since it was armed: the event is there, or will be at once.
     fired: bool,
+    /// The event was read, and the queue was not polled since.
+    due: bool,
 }
 
 /// What somebody waits for.
@@ -42,6 +42,8 @@ struct Arming {
 pub(super) enum Interest {
     /// A message, or what keeps one from coming.
     Messages,
+    /// That something was sent, or why not.
+    Sends,
     /// Anything.
     All,
 }
@@ -49,9 +51,9 @@ pub(super) enum Interest {
 impl State {
     /// That of new parts, whose receives' completion queue is armed.
     pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
-        let receives = Arming { armed: true, fired: false };
+        let receives = Arming { armed: true, ..Arming::default() };
         let (parts, rendezvous, sends) = (Some(parts), None, Arming::default());
-        Self { parts, traffic, rendezvous, disconnected: false, receives, sends, sends_due: false }
+        Self { parts, traffic, rendezvous, disconnected: false, receives, sends }
     }
 
     /// A buffer for sending that nobody has, where there is one or will be none.
@@ -123,24 +125,33 @@ impl State {
         is_over.then_some(Ok(()))
     }
 
-    /// Takes what has completed; whether there was something. Of sends, for who waits for messages, only where
-    /// those may say why none comes, or their event was read, which others may wait for.
+    /// Takes what has completed; whether there was something. Who is interested in one queue polls the other one only
+    /// where that may say why nothing comes, or its event was read, which others may wait for.
     pub(super) fn poll(&mut self, interest: Interest) -> Result<bool> {
-        let Some(parts) = &mut self.parts else { return Ok(false) };
-        let traffic = &mut self.traffic;
-        let mut polled = parts
-            .queues
-            .poll_received(|buffer, completion| traffic.complete(buffer, completion))?;
-        self.receives.has_polled(polled);
-        let is_well = traffic.end.is_none() && !traffic.is_broken && traffic.receiving > 0;
-        if interest == Interest::Messages && is_well && !self.sends_due {
-            return Ok(polled > 0);
+        let mut polled = 0;
+        if self.wants_receives(interest) || self.receives.due {
+            let Some(parts) = &mut self.parts else { return Ok(false) };
+            let complete = |buffer, done: &_| self.traffic.complete(buffer, done);
+            polled = parts.queues.poll_received(complete)?;
+            self.receives.has_polled(polled);
         }
-        self.sends_due = false;
-        let sent =
-            parts.queues.poll_sent(|buffer, completion| traffic.complete(buffer, completion))?;
-        self.sends.has_polled(sent);
-        polled += sent;
+        if self.wants_sends(interest) || self.sends.due {
+            let Some(parts) = &mut self.parts else { return Ok(false) };
+            let complete = |buffer, done: &_| self.traffic.complete(buffer, done);
+            let sent = parts.queues.poll_sent(complete)?;
+            self.sends.has_polled(sent);
+            polled += sent;
+        }
+        if self.traffic.is_broken || !self.traffic.idle.is_empty() {
+            self.mend()?;
+        }
+        Ok(polled > 0)
+    }
+
+    /// Sets a socket's queue pair up again that has failed, and has the buffers receive that wait for that.
+    #[cold]
+    fn mend(&mut self) -> Result<()> {
+        let (Some(parts), traffic) = (&mut self.parts, &mut self.traffic) else { return Ok(()) };
         if traffic.is_broken && traffic.end.is_none() {
             let qp = parts.queues.qp();
             if !traffic.is_flushed {
@@ -161,7 +172,26 @@ impl State {
                 })?;
             }
         }
-        Ok(polled > 0)
+        Ok(())
+    }
+
+    /// Whether who has `interest` is to look at receives: also where nothing that is sent would say that the queue pair
+    /// has failed.
+    #[inline(always)]
+    fn wants_receives(&self, interest: Interest) -> bool {
+        interest != Interest::Sends || self.is_over() || self.traffic.sending == 0
+    }
+
+    /// Whether who has `interest` is to look at sends: also where no receive would say that.
+    #[inline(always)]
+    fn wants_sends(&self, interest: Interest) -> bool {
+        interest != Interest::Messages || self.is_over() || self.traffic.receiving == 0
+    }
+
+    /// Whether everything is to come back.
+    #[inline(always)]
+    fn is_over(&self) -> bool {
+        self.traffic.end.is_some() || self.traffic.is_broken
     }
 
     /// It is time to see whether the peer is there. Whether something had completed.
@@ -182,23 +212,24 @@ impl State {
         completions: &CompletionChannel,
         is_asleep: bool,
     ) -> Result<bool> {
-        // Where nothing is posted to receive a message, no flush says that the queue pair has failed.
-        let sends = interest == Interest::All || self.traffic.receiving == 0;
+        let [receives, sends] = [self.wants_receives(interest), self.wants_sends(interest)];
         let has_fired = !is_asleep && (self.receives.fired || self.sends.fired);
-        if !has_fired && self.receives.armed && (self.sends.armed || !sends) {
+        if !has_fired && (self.receives.armed || !receives) && (self.sends.armed || !sends) {
             return Ok(false);
         }
+        let mut armed = false;
         // Else the channel would be readable for nothing. Who sleeps there reads it.
         while !is_asleep && (self.receives.fired || self.sends.fired) {
             if !self.read_completion(completions)? {
                 break;
             }
+            armed = true;
         }
         let Some(parts) = &self.parts else { return Ok(false) };
-        let mut armed = false;
-        for (cq, arming, is_wanted) in
-            [(&parts.recv_cq, &mut self.receives, true), (&parts.send_cq, &mut self.sends, sends)]
-        {
+        for (cq, arming, is_wanted) in [
+            (&parts.recv_cq, &mut self.receives, receives),
+            (&parts.send_cq, &mut self.sends, sends),
+        ] {
             if arming.armed || !is_wanted {
                 continue;
             }
@@ -223,8 +254,7 @@ impl State {
                 let parts = self.parts.as_ref();
                 let is_of_sends = parts.is_some_and(|parts| parts.send_cq.token() == event.token());
                 let arming = if is_of_sends { &mut self.sends } else { &mut self.receives };
-                *arming = Arming::default();
-                self.sends_due |= is_of_sends;
+                *arming = Arming { due: true, ..Arming::default() };
                 Ok(true)
             }
             Err(error) => nothing(error).map(|()| false),
@@ -295,6 +325,7 @@ impl State {
 impl Arming {
     fn has_polled(&mut self, count: usize) {
         self.fired |= self.armed && count > 0;
+        self.due = false;
     }
 }
 

@@ -1,7 +1,7 @@
 //! One program with several tools, called applets: `rdmatools APPLET ...`, or by a link that has the applet's name.
 //!
 //! A library, so that another program can carry the tools: see [`main`]. An applet is a module with its `Options` and a `run` that
-//! writes to the output it is given, and a variant of `Applet`.
+//! writes to the output it is given, and a row of `APPLETS`.
 
 pub mod chart;
 mod cmatose;
@@ -23,103 +23,89 @@ mod stopped;
 mod udaddy;
 mod xhello;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use failure::Failure;
 
 const PROGRAM: &str = "rdmatools";
 
-/// RDMA tools that need no rdma-core
-#[derive(Debug, Parser)]
-#[command(name = PROGRAM, version)]
-#[command(after_help = "Exit status: 0 success, 1 failure, 2 wrong usage.")]
-struct Tools {
-    #[command(subcommand)]
-    applet: Applet,
+/// A tool.
+struct Applet {
+    name: &'static str,
+    alias: Option<&'static str>,
+    /// Adds what it takes to a command.
+    augment: fn(Command) -> Command,
+    /// Runs it with what was given.
+    run: fn(&mut ArgMatches, &mut Output) -> Result<(), Failure>,
 }
 
-#[derive(Debug, Subcommand)]
-enum Applet {
-    Bw(perf::BandwidthOptions),
-    #[command(alias = "ucmatose")]
-    Cmatose(cmatose::Options),
-    Cmtime(cmtime::Options),
-    Conform(conform::Options),
-    Devinfo(devinfo::Options),
-    #[command(name = "ibv_rc_pingpong")]
-    RcPingpong(pingpong::RcOptions),
-    #[command(name = "ibv_srq_pingpong")]
-    SrqPingpong(pingpong::SrqOptions),
-    #[command(name = "ibv_uc_pingpong")]
-    UcPingpong(pingpong::UcOptions),
-    #[command(name = "ibv_ud_pingpong")]
-    UdPingpong(pingpong::UdOptions),
-    Lat(perf::LatencyOptions),
-    Link(link::Options),
-    Mckey(mckey::Options),
-    #[command(name = "rdma_client")]
-    RdmaClient(hello::ClientOptions),
-    #[command(name = "rdma_server")]
-    RdmaServer(hello::ServerOptions),
-    #[command(name = "rdma_xclient")]
-    RdmaXclient(xhello::ClientOptions),
-    #[command(name = "rdma_xserver")]
-    RdmaXserver(xhello::ServerOptions),
-    Rping(rping::Options),
-    Udaddy(udaddy::Options),
+type Output = dyn Write + Send;
+
+/// An applet by its name, its options and what runs it.
+macro_rules! applet {
+    ($name:literal, $options:ty, $run:path) => {
+        Applet {
+            name: $name,
+            alias: None,
+            augment: <$options>::augment_args,
+            run: |matches, out| {
+                // What the command did not take was refused before.
+                let options = <$options>::from_arg_matches_mut(matches)
+                    .map_err(|refusal| Failure::because(refusal.to_string()))?;
+                $run(&options, out)
+            },
+        }
+    };
 }
+
+static APPLETS: [Applet; 18] = [
+    applet!("bw", perf::BandwidthOptions, perf::run_bw),
+    Applet { alias: Some("ucmatose"), ..applet!("cmatose", cmatose::Options, cmatose::run) },
+    applet!("cmtime", cmtime::Options, cmtime::run),
+    applet!("conform", conform::Options, conform::run),
+    applet!("devinfo", devinfo::Options, devinfo::run),
+    applet!("ibv_rc_pingpong", pingpong::RcOptions, pingpong::run_rc),
+    applet!("ibv_srq_pingpong", pingpong::SrqOptions, pingpong::run_srq),
+    applet!("ibv_uc_pingpong", pingpong::UcOptions, pingpong::run_uc),
+    applet!("ibv_ud_pingpong", pingpong::UdOptions, pingpong::run_ud),
+    applet!("lat", perf::LatencyOptions, perf::run_lat),
+    applet!("link", link::Options, link::run),
+    applet!("mckey", mckey::Options, mckey::run),
+    applet!("rdma_client", hello::ClientOptions, hello::connect),
+    applet!("rdma_server", hello::ServerOptions, hello::serve),
+    applet!("rdma_xclient", xhello::ClientOptions, xhello::connect),
+    applet!("rdma_xserver", xhello::ServerOptions, xhello::serve),
+    applet!("rping", rping::Options, rping::run),
+    applet!("udaddy", udaddy::Options, udaddy::run),
+];
 
 impl Applet {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Bw(_) => "bw",
-            Self::Cmatose(_) => "cmatose",
-            Self::Cmtime(_) => "cmtime",
-            Self::Conform(_) => "conform",
-            Self::Devinfo(_) => "devinfo",
-            Self::RcPingpong(_) => "ibv_rc_pingpong",
-            Self::SrqPingpong(_) => "ibv_srq_pingpong",
-            Self::UcPingpong(_) => "ibv_uc_pingpong",
-            Self::UdPingpong(_) => "ibv_ud_pingpong",
-            Self::Lat(_) => "lat",
-            Self::Link(_) => "link",
-            Self::Mckey(_) => "mckey",
-            Self::RdmaClient(_) => "rdma_client",
-            Self::RdmaServer(_) => "rdma_server",
-            Self::RdmaXclient(_) => "rdma_xclient",
-            Self::RdmaXserver(_) => "rdma_xserver",
-            Self::Rping(_) => "rping",
-            Self::Udaddy(_) => "udaddy",
-        }
+    /// The one with this name or alias.
+    fn called(name: &OsStr) -> Option<&'static Self> {
+        let is_called =
+            |applet: &&Self| name == applet.name || applet.alias.is_some_and(|alias| name == alias);
+        APPLETS.iter().find(is_called)
     }
 
-    fn run(&self, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
-        match self {
-            Self::Bw(options) => perf::run_bw(options, out),
-            Self::Cmatose(options) => cmatose::run(options, out),
-            Self::Cmtime(options) => cmtime::run(options, out),
-            Self::Conform(options) => conform::run(options, out),
-            Self::Devinfo(options) => devinfo::run(options, out),
-            Self::RcPingpong(options) => pingpong::run_rc(options, out),
-            Self::SrqPingpong(options) => pingpong::run_srq(options, out),
-            Self::UcPingpong(options) => pingpong::run_uc(options, out),
-            Self::UdPingpong(options) => pingpong::run_ud(options, out),
-            Self::Lat(options) => perf::run_lat(options, out),
-            Self::Link(options) => link::run(options, out),
-            Self::Mckey(options) => mckey::run(options, out),
-            Self::RdmaClient(options) => hello::connect(options, out),
-            Self::RdmaServer(options) => hello::serve(options, out),
-            Self::RdmaXclient(options) => xhello::connect(options, out),
-            Self::RdmaXserver(options) => xhello::serve(options, out),
-            Self::Rping(options) => rping::run(options, out),
-            Self::Udaddy(options) => udaddy::run(options, out),
-        }
+    fn command(&self) -> Command {
+        (self.augment)(Command::new(self.name).aliases(self.alias))
     }
+}
+
+/// The command line with these applets.
+fn tools<'a>(applets: impl IntoIterator<Item = &'a Applet>) -> Command {
+    Command::new(PROGRAM)
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("RDMA tools that need no rdma-core")
+        .after_help("Exit status: 0 success, 1 failure, 2 wrong usage.")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(applets.into_iter().map(Applet::command))
 }
 
 /// Runs the tool that `args` name, program name first, and returns its exit status: 0 success, 1 failure, 2 wrong usage.
@@ -130,9 +116,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     run(args.into_iter().collect(), &mut io::stdout(), &mut io::stderr()).into()
 }
 
-fn run(args: Vec<OsString>, out: &mut (dyn Write + Send), err: &mut dyn Write) -> u8 {
-    let tools = match Tools::try_parse_from(with_applet_first(args)) {
-        Ok(tools) => tools,
+fn run(args: Vec<OsString>, out: &mut Output, err: &mut dyn Write) -> u8 {
+    let args = with_applet_first(args);
+    let named = args.get(1).and_then(|name| Applet::called(name));
+    // All the others would take more time and memory than the one does.
+    let tools = named.map_or_else(|| tools(&APPLETS), |applet| tools([applet]));
+    let mut matches = match tools.try_get_matches_from(args) {
+        Ok(matches) => matches,
         Err(refusal) => {
             // Help and version are refusals too, but with success.
             let stream: &mut dyn Write = if refusal.use_stderr() { err } else { out };
@@ -141,8 +131,10 @@ fn run(args: Vec<OsString>, out: &mut (dyn Write + Send), err: &mut dyn Write) -
             return if refusal.exit_code() == 0 { 0 } else { 2 };
         }
     };
-    let done = tools.applet.run(out).and_then(|()| Ok(out.flush()?));
-    report(done, tools.applet.name(), err)
+    let (name, mut matches) = matches.remove_subcommand().expect("a subcommand is required");
+    let applet = Applet::called(name.as_ref()).expect("each subcommand is an applet");
+    let done = (applet.run)(&mut matches, out).and_then(|()| Ok(out.flush()?));
+    report(done, applet.name, err)
 }
 
 /// Says why `applet` failed, and returns the exit status.
@@ -164,7 +156,7 @@ fn report(done: Result<(), Failure>, applet: &str, err: &mut dyn Write) -> u8 {
 fn with_applet_first(mut args: Vec<OsString>) -> Vec<OsString> {
     let called = args.first().and_then(|program| Path::new(program).file_name());
     let Some(called) = called.map(OsString::from) else { return args };
-    if Tools::command().get_subcommands().any(|applet| called == applet.get_name()) {
+    if Applet::called(&called).is_some() {
         args.splice(..1, [PROGRAM.into(), called]);
     }
     args
@@ -243,6 +235,15 @@ mod tests {
     }
 
     #[test]
+    fn an_alias_is_as_good_as_the_name() {
+        for line in ["rdmatools ucmatose --nonsense", "/usr/bin/ucmatose --nonsense"] {
+            let (status, _, err) = call(line);
+            assert_eq!(status, 2, "{line}");
+            assert!(err.contains("Usage: rdmatools cmatose"), "{line}: {err}");
+        }
+    }
+
+    #[test]
     fn a_failure_is_status_1_and_names_the_applet() {
         for line in [
             "rdmatools link add rxe%d type rxe netdev lo",
@@ -269,6 +270,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Tools::command().debug_assert();
+        tools(&APPLETS).debug_assert();
     }
 }

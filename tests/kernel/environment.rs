@@ -3,18 +3,20 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 use nix::sys::utsname::uname;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventChannel, EventType};
 use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
 use rdmacm::verbs::{
-    AccessFlags, CompletionQueue, MemoryRegion, ProtectionDomain, QpState, SharedReceiveQueue,
-    SharedReceiveQueueAttributes,
+    AccessFlags, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpState,
+    SharedReceiveQueue, SharedReceiveQueueAttributes,
 };
+use rdmacm_tests::wait_until;
 
 use crate::bed::{Connection, channel, device, listen, promised, request, resolve, rxe};
-use crate::child::{forbid_netlink, hide, in_child};
+use crate::child::{forbid_ioctl, forbid_netlink, hide, in_child};
 use crate::io::Shape;
 
 fn names(devices: &[Device]) -> String {
@@ -222,4 +224,72 @@ fn a_port_of_siw_and_its_tables() {
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
     assert_eq!(port.netdev(), Some("v1"));
     assert_eq!(port.pkeys().expect("P_Keys"), []);
+}
+
+/// A port's GID table as the ioctl lists it, which is as sysfs shows it.
+fn check_gids(name: &str) {
+    let device = device(name);
+    let port = device.port(1).expect("it has a port");
+    let by_sysfs: Vec<_> = port.gids().expect("GIDs").collect();
+    assert_ne!(by_sysfs, []);
+    let context = Context::open(&device).expect("open");
+    assert_eq!(context.gids(1).expect("by ioctl"), by_sysfs);
+    assert_eq!(context.gids(2).expect_err("there is one port").errno(), libc::EINVAL);
+    in_child(|| {
+        hide("/sys");
+        let context = Context::open(&device).expect("open");
+        assert_eq!(port.gids().expect_err("there is no sysfs").errno(), libc::ENOENT);
+        let unnamed = by_sysfs.iter().cloned().map(|mut entry| {
+            entry.netdev = None;
+            entry
+        });
+        assert_eq!(context.gids(1).expect("by ioctl alone"), unnamed.collect::<Vec<_>>());
+        forbid_ioctl();
+        let error = context.gids(1).expect_err("there is nobody to ask");
+        assert_eq!(error.errno(), libc::ENOENT, "{error}");
+        assert!(error.to_string().contains("mount sysfs"), "{error}");
+    });
+    in_child(|| {
+        let ours = Context::open(&device).expect("open");
+        forbid_ioctl();
+        assert_eq!(ours.gids(1).expect("by sysfs"), by_sysfs);
+        let error = context.gids(1).expect_err("it is the parent's");
+        assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_ioctl_and_sysfs_have_one_gid_table() {
+    check_gids("rxe0");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_ioctl_and_sysfs_have_one_gid_table_of_siw() {
+    check_gids("siw0");
+}
+
+/// More than fit where few are expected.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_long_gid_table_is_read_whole() {
+    let addresses: Vec<String> = (1..=100).map(|number| format!("fd00:1::{number:x}/64")).collect();
+    let change = |verb: &str| {
+        for address in &addresses {
+            let options = ["-6", "address", verb, address, "dev", "v0", "nodad"];
+            let options = if verb == "del" { &options[..6] } else { &options[..] };
+            assert!(Command::new("ip").args(options).status().expect("ip").success());
+        }
+    };
+    let device = device("rxe0");
+    let port = device.port(1).expect("it has a port");
+    let context = Context::open(&device).expect("open");
+    let before = context.gids(1).expect("GIDs").len();
+    change("add");
+    let many = || context.gids(1).expect("GIDs");
+    wait_until("rxe0 has the addresses", || many().len() == before + addresses.len());
+    assert_eq!(many(), port.gids().expect("GIDs").collect::<Vec<_>>());
+    change("del");
+    wait_until("rxe0 has lost the addresses", || many().len() == before);
 }

@@ -1,8 +1,9 @@
-//! The ioctl that carries a write command: method INVOKE_WRITE of the device object.
+//! The ioctl of the kernel's methods. Those of the device object that are used: INVOKE_WRITE, which carries a write
+//! command, and QUERY_GID_TABLE.
 //!
 //! `ioctl(fd, RDMA_VERBS_IOCTL, header)`, the header being [`ib_uverbs_ioctl_hdr`] and its [`ib_uverbs_attr`]s behind
-//! it. Lengths are in bytes. The core request goes without the headers of a write, and its `response` is ignored. The
-//! kernel does not compare credentials, as it does on a write.
+//! it. Lengths are in bytes. The core request of INVOKE_WRITE goes without the headers of a write, and its `response` is
+//! ignored. The kernel does not compare credentials, as it does on a write.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -46,6 +47,36 @@ crate::abi_structs! {
     }
 }
 
+crate::abi_structs! {
+    table: GID_LAYOUT, header: "rdma/ib_user_ioctl_verbs.h";
+
+    /// An entry of a GID table that is in use.
+    #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    pub struct ib_uverbs_gid_entry: size 32, align 8 {
+        /// The GID, 16 bytes in the network's order.
+        0 => gid: [AlignedU64; 2],
+        /// Its place in the port's table.
+        16 => gid_index: u32,
+        /// The port, from 1.
+        20 => port_num: u32,
+        /// [`IB_UVERBS_GID_TYPE_IB`] and its like.
+        24 => gid_type: u32,
+        /// The network device that has the address, by its number in that one's network namespace; 0 where there is none.
+        28 => netdev_ifindex: u32,
+    }
+}
+
+crate::abi_constants! {
+    table: GID_TYPES, header: "rdma/ib_user_ioctl_verbs.h";
+
+    /// InfiniBand, and whatever else is not RoCE.
+    IB_UVERBS_GID_TYPE_IB: u32 = 0;
+    /// RoCE directly over Ethernet.
+    IB_UVERBS_GID_TYPE_ROCE_V1: u32 = 1;
+    /// RoCE over UDP.
+    IB_UVERBS_GID_TYPE_ROCE_V2: u32 = 2;
+}
+
 crate::abi_constants! {
     table: IOCTL_CONSTANTS, header: "rdma/rdma_user_ioctl_cmds.h";
 
@@ -64,12 +95,20 @@ crate::abi_constants! {
     UVERBS_OBJECT_DEVICE: u16 = 0;
     /// Its method that runs a write command.
     UVERBS_METHOD_INVOKE_WRITE: u16 = 0;
+    /// Its method that lists the entries in use of the GID tables of all ports: Linux 5.10.
+    UVERBS_METHOD_QUERY_GID_TABLE: u16 = 5;
     /// The core request.
     UVERBS_ATTR_CORE_IN: u16 = 0;
     /// The core response; left out for a command without one.
     UVERBS_ATTR_CORE_OUT: u16 = 1;
     /// The command number, 8 bytes, with `IB_USER_VERBS_CMD_FLAG_EXTENDED` for an extended one.
     UVERBS_ATTR_WRITE_CMD: u16 = 2;
+    /// Size of an entry, 8 bytes.
+    UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE: u16 = 0;
+    /// Where the entries go: EINVAL where they are more than fit.
+    UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES: u16 = 2;
+    /// Where their number goes, 8 bytes.
+    UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES: u16 = 3;
     /// The driver's request.
     UVERBS_ATTR_UHW_IN: u16 = 0x1000;
     /// The driver's response.

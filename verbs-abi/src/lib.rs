@@ -22,7 +22,7 @@
 //! | [`srq`] | shared receive queues, XRC domains |
 //! | [`ah`] | address handles, multicast groups |
 //! | [`sa`] | path and service records, shared with the connection manager |
-//! | [`ioctl`] | the ioctl that carries a write command |
+//! | [`ioctl`] | the ioctl that carries a write command, and that lists GIDs |
 //! | [`netlink`] | RDMA netlink |
 //! | [`rxe`] | data path of software RoCE |
 //! | [`siw`] | data path of software iWARP |
@@ -93,6 +93,7 @@ pub const LAYOUT: &[&[layout::Struct]] = &[
     AH_LAYOUT,
     SA_LAYOUT,
     ioctl::IOCTL_LAYOUT,
+    ioctl::GID_LAYOUT,
     rxe::RXE_LAYOUT,
     siw::SIW_LAYOUT,
 ];
@@ -113,6 +114,7 @@ pub const CONSTANTS: &[&[layout::Constant]] = &[
     WR_OPCODES,
     SRQ_TYPES,
     IB_PATH_FLAGS,
+    ioctl::GID_TYPES,
     ioctl::IOCTL_CONSTANTS,
     ioctl::IOCTL_IDS,
     netlink::NETLINK_FAMILY,

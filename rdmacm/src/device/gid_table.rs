@@ -1,14 +1,23 @@
-//! The GID and P_Key tables of a port, which only sysfs shows to everybody.
+//! The GID and P_Key tables of a port. Only sysfs shows them to everybody; who has a device open may ask that for the
+//! GIDs, which takes one call.
 
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
 use nix::errno::Errno;
+use verbs_abi::ioctl::{
+    IB_UVERBS_GID_TYPE_IB, IB_UVERBS_GID_TYPE_ROCE_V1, IB_UVERBS_GID_TYPE_ROCE_V2,
+    ib_uverbs_gid_entry,
+};
+use zerocopy::IntoBytes;
 
 use super::sources::Sources;
-use super::{Gid, LinkLayer, Port, PortState, discovery};
+use super::{Device, Gid, LinkLayer, Port, PortState, discovery};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::command::Refused;
 use crate::sys::sysfs::Directory;
+
+const OPERATION: &str = "read the GID table of";
 
 /// An entry of a port's GID table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +54,8 @@ impl Port {
     /// The entries of the GID table that are in use.
     ///
     /// Reads `gids` and `gid_attrs` of the port in sysfs, each entry when the iterator comes to it:
-    /// the table of rxe has 1,024 slots, most of them empty.
+    /// the table of rxe has 1,024 slots, most of them empty. An opened device tells all at once:
+    /// [`Context::gids`](crate::verbs::Context::gids).
     ///
     /// # Errors
     ///
@@ -56,7 +66,7 @@ impl Port {
     pub fn gids(&self) -> Result<GidTable> {
         let slots = self.directory.child("gids").names().unwrap_or_default().len();
         if slots == 0 {
-            self.check_directory("read the GID table of")?;
+            self.check_directory(OPERATION)?;
         }
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         Ok(GidTable { directory: self.directory.clone(), unread: 0..slots })
@@ -114,8 +124,49 @@ impl GidTable {
             Some("RoCE v2") => Some(GidType::RoceV2),
             _ => None,
         };
-        let netdev = self.directory.text(&format!("gid_attrs/ndevs/{index}"));
+        let netdev = netdev(&self.directory, index);
         Some(GidEntry { index, gid, kind, netdev })
+    }
+}
+
+/// The network device of an entry, by `ports/PORT` in sysfs: what the kernel says elsewhere is a number that may mean
+/// another device in this network namespace.
+fn netdev(directory: &Directory, index: u32) -> Option<String> {
+    directory.text(&format!("gid_attrs/ndevs/{index}"))
+}
+
+/// The table of port `number` of a device that is open, which `list` asks for the entries of all its ports: where that
+/// fails, by sysfs.
+pub(crate) fn of_opened(
+    device: &Device,
+    number: u32,
+    list: impl FnOnce() -> Result<Vec<ib_uverbs_gid_entry>, Refused>,
+) -> Result<Vec<GidEntry>> {
+    let port = Port::unasked(device, number);
+    port.check_number(OPERATION, device)?;
+    match list() {
+        Ok(listed) => Ok(port.entries(&listed)),
+        Err(_) => Ok(port.gids()?.collect()),
+    }
+}
+
+impl Port {
+    /// Those entries that are of this port, as sysfs would show them.
+    fn entries(&self, listed: &[ib_uverbs_gid_entry]) -> Vec<GidEntry> {
+        let own = listed.iter().filter(|entry| entry.port_num == self.number());
+        let entry = |entry: &ib_uverbs_gid_entry| {
+            let gid = Gid(entry.gid.as_bytes().try_into().expect("16 bytes"));
+            let kind = match entry.gid_type {
+                IB_UVERBS_GID_TYPE_IB | IB_UVERBS_GID_TYPE_ROCE_V1 => Some(GidType::RoceV1),
+                IB_UVERBS_GID_TYPE_ROCE_V2 => Some(GidType::RoceV2),
+                _ => None,
+            };
+            let index = entry.gid_index;
+            let has_netdev = entry.netdev_ifindex != 0;
+            let netdev = has_netdev.then(|| netdev(&self.directory, index)).flatten();
+            GidEntry { index, gid, kind, netdev }
+        };
+        own.map(entry).filter(|entry| !entry.gid.is_zero()).collect()
     }
 }
 
@@ -163,6 +214,32 @@ mod tests {
         let entries: Vec<_> = siw.gids().unwrap().collect();
         assert_eq!((entries.len(), entries[0].kind, &entries[0].netdev), (1, None, &None));
         assert_eq!(siw.pkeys().unwrap(), []);
+    }
+
+    #[test]
+    fn what_an_opened_device_lists_is_what_sysfs_shows() {
+        let tree = Tree::new(golden::SYSFS);
+        let port = &ports(&tree)[0];
+        let by_sysfs: Vec<_> = port.gids().unwrap().collect();
+        let listed = |entry: &GidEntry| {
+            let mut listed = ib_uverbs_gid_entry {
+                gid_index: entry.index,
+                port_num: 1,
+                gid_type: IB_UVERBS_GID_TYPE_ROCE_V2,
+                netdev_ifindex: 3,
+                ..ib_uverbs_gid_entry::default()
+            };
+            listed.gid.as_mut_bytes().copy_from_slice(&entry.gid.0);
+            listed
+        };
+        let mut entries: Vec<_> = by_sysfs.iter().map(listed).collect();
+        let other_port = ib_uverbs_gid_entry { port_num: 2, ..entries[0] };
+        let empty = ib_uverbs_gid_entry { gid: Default::default(), gid_index: 9, ..entries[0] };
+        entries.extend([other_port, empty]);
+        assert_eq!(port.entries(&entries), by_sysfs);
+        let device = discovery::devices(&mut Sources::sysfs_only(&tree)).unwrap().remove(0);
+        let error = of_opened(&device, 0, || Ok(entries)).unwrap_err();
+        assert_eq!(error.errno(), libc::EINVAL);
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub use verbs_abi::{
 };
 
 pub(crate) use chardev::open_rdma_cm;
+pub(crate) use gid_table::of_opened as gids_of_opened;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::netlink::Request;

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use verbs_abi::netlink as nl;
 
-use super::sources::Sources;
+use super::sources::{self, Sources};
 use super::{Device, LinkLayer, PhysicalState, PortState};
 use crate::error::{Error, Result};
 use crate::sys::netlink::{Attributes, Failure, Request};
@@ -67,7 +67,7 @@ impl Port {
     }
 
     /// A port of which nothing is known.
-    fn unknown(sources: &Sources, device: &Device, number: u32) -> Self {
+    fn unknown(sysfs: &Directory, device: &Device, number: u32) -> Self {
         let path = format!("class/infiniband/{}/ports/{number}", device.name);
         Self {
             device: device.name.clone(),
@@ -77,15 +77,18 @@ impl Port {
             link_layer: None,
             lid: None,
             netdev: None,
-            directory: sources.sysfs.child(&path),
+            directory: sysfs.child(&path),
         }
     }
 
+    /// The same where nobody is asked.
+    pub(super) fn unasked(device: &Device, number: u32) -> Self {
+        Self::unknown(&Directory::new(sources::SYSFS), device, number)
+    }
+
     pub(super) fn read(sources: &mut Sources, device: &Device, number: u32) -> Result<Self> {
-        let unknown = Self::unknown(sources, device, number);
-        if number == 0 || device.port_count.is_some_and(|count| number > count) {
-            return Err(Error::invalid(OPERATION, unknown.subject(), "there is no such port"));
-        }
+        let unknown = Self::unknown(&sources.sysfs, device, number);
+        unknown.check_number(OPERATION, device)?;
         let refused = match Self::by_netlink(sources, device, &unknown) {
             Ok(port) => return Ok(port),
             Err(failure) => failure,
@@ -93,12 +96,19 @@ impl Port {
         unknown.by_sysfs().ok_or_else(|| refused.error(OPERATION, unknown.subject()))
     }
 
+    pub(super) fn check_number(&self, operation: &'static str, device: &Device) -> Result<()> {
+        if self.number == 0 || device.port_count.is_some_and(|count| self.number > count) {
+            return Err(Error::invalid(operation, self.subject(), "there is no such port"));
+        }
+        Ok(())
+    }
+
     /// Every port of a device, a port that tells nothing included.
     pub(super) fn all(sources: &mut Sources, device: &Device) -> Vec<Self> {
         (1..=device.port_count.unwrap_or(0).min(MOST_PORTS))
             .map(|number| {
                 Self::read(sources, device, number)
-                    .unwrap_or_else(|_| Self::unknown(sources, device, number))
+                    .unwrap_or_else(|_| Self::unknown(&sources.sysfs, device, number))
             })
             .collect()
     }

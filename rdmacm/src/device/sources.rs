@@ -7,6 +7,9 @@ use crate::sys::sysfs::Directory;
 #[cfg(any(test, fuzzing))]
 use crate::sys::sysfs::fake::Tree;
 
+/// Where sysfs is mounted.
+pub(super) const SYSFS: &str = "/sys";
+
 /// The two ways to ask the kernel about devices. Either may be missing.
 #[derive(Debug)]
 pub(super) struct Sources {
@@ -17,7 +20,7 @@ pub(super) struct Sources {
 
 impl Sources {
     pub(super) fn open() -> Self {
-        Self { netlink: Socket::open(), sysfs: Directory::new("/sys") }
+        Self { netlink: Socket::open(), sysfs: Directory::new(SYSFS) }
     }
 
     /// Netlink, or why there is none.

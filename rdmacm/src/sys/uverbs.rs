@@ -16,8 +16,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::errno::Errno;
 use verbs_abi::ioctl::{
     RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY,
-    UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
-    UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
+    UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES,
+    UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
+    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_METHOD_QUERY_GID_TABLE,
+    UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_gid_entry, ib_uverbs_ioctl_hdr,
 };
 use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_SRQ,
@@ -302,21 +304,52 @@ impl UverbsFile {
         address: u64,
         lengths: [usize; 2],
     ) -> Result<(), Refused> {
-        let mut call = InvokeWrite::new(self.driver);
+        let mut call = Call::new(UVERBS_METHOD_INVOKE_WRITE, self.driver);
         call.input(UVERBS_ATTR_WRITE_CMD, u64::from(command).as_bytes());
         call.input(UVERBS_ATTR_CORE_IN, parts.0);
         call.input(UVERBS_ATTR_UHW_IN, parts.1);
         let behind = u64::try_from(lengths[0]).expect("responses are short");
         call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
         call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
+        // SAFETY: inputs are slices that outlive the call, and the caller answers for the outputs and
+        // for what the parts hold.
+        unsafe { self.call(&mut call) }
+    }
+
+    /// The entries in use of the GID tables of all ports, of which there is room for so many: method
+    /// QUERY_GID_TABLE.
+    pub(crate) fn gid_table(&self, room: u16) -> Result<Vec<ib_uverbs_gid_entry>, Refused> {
+        let size = size_of::<ib_uverbs_gid_entry>();
+        let mut entries = vec![ib_uverbs_gid_entry::default(); usize::from(room)];
+        let mut count = 0_u64;
+        let mut call = Call::new(UVERBS_METHOD_QUERY_GID_TABLE, self.driver);
+        let size_of_one = u64::try_from(size).expect("32 fits");
+        call.input(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, size_of_one.as_bytes());
+        let place = address(entries.as_mut_ptr());
+        call.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, place, size * entries.len());
+        let place = address(&raw mut count);
+        call.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, place, size_of_val(&count));
+        // SAFETY: the outputs are the entries and their number, which outlive the call and are valid as
+        // any bytes; the input goes by value.
+        unsafe { self.call(&mut call) }?;
+        entries.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        Ok(entries)
+    }
+
+    /// Makes the call.
+    ///
+    /// # Safety
+    ///
+    /// Inputs of `call` must be valid for reads and outputs for writes while it lasts, and what the
+    /// inputs hold be as the method asks for.
+    unsafe fn call(&self, call: &mut Call) -> Result<(), Refused> {
         let fd = self.fd.as_raw_fd();
         // The C libraries disagree on the type's size and sign. The kernel looks at 32 bits.
         let request = RDMA_VERBS_IOCTL as libc::Ioctl;
         // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
         // `call` holds and which the kernel reads and writes by the lengths and counts that
-        // `call` keeps; inputs are slices that outlive the call, and the caller answers for
-        // the outputs and for what the parts hold.
-        let done = unsafe { libc::ioctl(fd, request, &mut call) };
+        // `call` keeps; the caller answers for what they point to.
+        let done = unsafe { libc::ioctl(fd, request, &raw mut *call) };
         Errno::result(done).map(drop).map_err(Refused::just_now)
     }
 
@@ -367,17 +400,18 @@ fn address<T>(pointer: *mut T) -> u64 {
 
 /// The argument of the ioctl: a header, and as many attributes as it says.
 #[repr(C)]
-struct InvokeWrite {
+struct Call {
     header: ib_uverbs_ioctl_hdr,
     attributes: [ib_uverbs_attr; 5],
 }
 
-impl InvokeWrite {
-    fn new(driver: rdma_driver_id) -> Self {
+impl Call {
+    /// A method of the device object.
+    fn new(method_id: u16, driver: rdma_driver_id) -> Self {
         let header = ib_uverbs_ioctl_hdr {
             length: u16::try_from(size_of::<ib_uverbs_ioctl_hdr>()).expect("24 fits"),
             object_id: UVERBS_OBJECT_DEVICE,
-            method_id: UVERBS_METHOD_INVOKE_WRITE,
+            method_id,
             num_attrs: 0,
             reserved1: AlignedU64::default(),
             driver_id: driver,
@@ -410,7 +444,7 @@ impl InvokeWrite {
     fn attribute(&mut self, attr_id: u16, data: u64, length: usize) {
         self.attributes[usize::from(self.header.num_attrs)] = ib_uverbs_attr {
             attr_id,
-            len: u16::try_from(length).expect("requests and responses are short"),
+            len: u16::try_from(length).expect("what is asked and answered is short"),
             flags: UVERBS_ATTR_F_MANDATORY,
             attr_data: 0,
             data: data.into(),

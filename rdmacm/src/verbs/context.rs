@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::event_file::EventFile;
 use super::pd::PdObject;
 use super::same::equal_if_same;
-use crate::device::{self, Device, DriverId, Guid, Transport};
+use crate::device::{self, Device, DriverId, GidEntry, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::provider::Provider;
@@ -262,6 +262,33 @@ impl Context {
             reserved: [0; 7],
         };
         self.command("query", "port", request)
+    }
+
+    /// The entries of the GID table of port `port`, counted from 1, that are in use, in order.
+    ///
+    /// The ioctl's method `QUERY_GID_TABLE`, one call; where the kernel has none (it came with Linux
+    /// 5.10) or refuses it, [`Port::gids`](device::Port::gids), which reads sysfs, with calls for each
+    /// slot. The network device of an entry is known from sysfs only.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where there is no such port; ENOENT where the ioctl is refused and sysfs is not mounted;
+    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    #[doc(alias = "ibv_query_gid")]
+    #[doc(alias = "ibv_query_gid_ex")]
+    #[doc(alias = "ibv_query_gid_table")]
+    pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>> {
+        /// Most devices have fewer, and so many take little to clear.
+        const FEW: u16 = 64;
+        /// As many as fit in 16 bits of length.
+        const MANY: u16 = 2047;
+        self.check_usable("query", || "the GID table".to_owned())?;
+        let file = &self.inner.file;
+        device::gids_of_opened(&self.inner.device, port.into(), || match file.gid_table(FEW) {
+            // Among other reasons, where they are more.
+            Err(Refused::Os(Errno::EINVAL)) => file.gid_table(MANY),
+            listed => listed,
+        })
     }
 
     /// What [`query_device`](Self::query_device) says of depths, asked once.

@@ -1,7 +1,7 @@
 //! `devinfo`: what devices there are and what they can do, in the words of `ibv_devinfo`.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 use clap::Args;
 use rdmacm::device::{self, Device, GidEntry, GidType, LinkLayer, Port, Transport};
@@ -34,6 +34,8 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure>
     if devices.is_empty() {
         return Err(Failure::because("there is no RDMA device"));
     }
+    // Standard output would write each line by itself.
+    let out = &mut BufWriter::new(out);
     let mut sheet = Sheet { out, depth: 0, verbose: options.verbose, failed: Vec::new() };
     for device in &devices {
         if options.list {
@@ -42,6 +44,7 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure>
             sheet.device(device)?;
         }
     }
+    sheet.out.flush()?;
     if sheet.failed.is_empty() { Ok(()) } else { Err(Failure::Failed(sheet.failed)) }
 }
 
@@ -155,20 +158,20 @@ impl Sheet<'_> {
         self.known("link_layer", port.link_layer().map(link_layer))?;
         self.known("netdev", port.netdev())?;
         self.known("port_lid", port.lid())?;
-        if let Some(context) = context {
-            self.port_attributes(port, context)?;
+        // What an opened device is asked for has one byte for the port.
+        let opened = context.zip(u8::try_from(port.number()).ok());
+        if let Some((context, number)) = opened {
+            self.port_attributes(number, context)?;
         }
         if self.verbose {
-            self.tables(port)?;
+            self.tables(port, opened)?;
         }
         self.depth -= 1;
         Ok(())
     }
 
     /// What only an opened device tells about a port.
-    fn port_attributes(&mut self, port: &Port, context: &Context) -> Result<(), Failure> {
-        // The command has one byte for the port.
-        let Ok(number) = u8::try_from(port.number()) else { return Ok(()) };
+    fn port_attributes(&mut self, number: u8, context: &Context) -> Result<(), Failure> {
         let Some(attributes) = self.noted(context.query_port(number)) else { return Ok(()) };
         self.line("max_mtu", mtu(attributes.max_mtu.0))?;
         self.line("active_mtu", mtu(attributes.active_mtu.0))?;
@@ -182,8 +185,12 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    fn tables(&mut self, port: &Port) -> Result<(), Failure> {
-        for entry in self.noted(port.gids()).into_iter().flatten() {
+    fn tables(&mut self, port: &Port, opened: Option<(&Context, u8)>) -> Result<(), Failure> {
+        let gids = match opened {
+            Some((context, number)) => context.gids(number),
+            None => port.gids().map(Iterator::collect),
+        };
+        for entry in self.noted(gids).into_iter().flatten() {
             self.line(&format!("GID[{:3}]", entry.index), gid(&entry))?;
         }
         for (index, pkey) in self.noted(port.pkeys()).into_iter().flatten().enumerate() {

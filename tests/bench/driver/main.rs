@@ -4,10 +4,12 @@
 //! - `connect` and the directories of our programs, linked dynamically and statically, for
 //!   [what a connection costs](connect);
 //! - `calls`, `latency` or `rates` and the directory of our programs for [what messages cost](data);
-//! - `endpoint` and the same for [what they cost on the safe tier](endpoint).
+//! - `endpoint` and the same for [what they cost on the safe tier](endpoint);
+//! - `alone` and the directory of our static program for [what it takes](alone), with an exit status.
 //!
 //! What varies is measured in rounds, in which ours and the C program run by turns.
 
+mod alone;
 mod connect;
 mod data;
 mod endpoint;
@@ -53,6 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (Some("calls"), [directory]) => data::calls(&device, address, Path::new(directory)),
         (Some("latency"), [directory]) => data::latency(&device, address, Path::new(directory)),
         (Some("rates"), [directory]) => data::rates(&device, address, Path::new(directory)),
+        (Some("alone"), [directory]) => alone::rows(&device, address, Path::new(directory)),
         (Some("endpoint"), [directory]) => {
             names = ["safe", "other"];
             endpoint::rows(&device, address, Path::new(directory))
@@ -63,5 +66,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }?;
     run::progress(&format!("{} runs were useless and made again", run::made_again()));
-    Ok(write!(io::stdout(), "{}", Table { names, rows: &rows })?)
+    write!(io::stdout(), "{}", Table { names, rows: &rows })?;
+    let missed = rows.iter().any(|row| !row.is_reached());
+    if missed && subject.to_str() == Some("alone") {
+        Err("a goal is missed".into())
+    } else {
+        Ok(())
+    }
 }

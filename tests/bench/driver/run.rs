@@ -202,6 +202,12 @@ pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
     }
 }
 
+/// The most memory that a running process had resident at once, in kilobytes.
+pub(crate) fn peak_of(process: u32) -> Result<f64, Box<dyn Error>> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    high_water_mark(&status).ok_or_else(|| format!("process {process}: no VmHWM").into())
+}
+
 /// `VmHWM` in the text of `/proc/PID/status`.
 fn high_water_mark(status: &str) -> Option<f64> {
     let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

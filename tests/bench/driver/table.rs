@@ -16,11 +16,12 @@ pub(crate) struct Row {
     pub(crate) goal: Option<Goal>,
 }
 
-/// Where the ratio must lie, and all of its interval.
+/// Where the ratio must lie, and all of its interval; or ours, whatever C's is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
     AtMost(f64),
     AtLeast(f64),
+    OursBelow(f64),
 }
 
 impl fmt::Display for Goal {
@@ -28,6 +29,7 @@ impl fmt::Display for Goal {
         let (sign, limit) = match self {
             Self::AtMost(limit) => ("<=", limit),
             Self::AtLeast(limit) => (">=", limit),
+            Self::OursBelow(limit) => ("<", limit),
         };
         write!(f, "{sign} ")?;
         // With as many digits as are asked for.
@@ -70,19 +72,33 @@ impl Row {
         Self { goal: Some(Goal::AtLeast(limit)), ..self }
     }
 
+    /// With the goal that ours, which does not vary, is below `limit`.
+    pub(crate) fn below(self, limit: f64) -> Self {
+        Self { goal: Some(Goal::OursBelow(limit)), ..self }
+    }
+
     /// The ends of the interval.
     fn ends(&self) -> [f64; 2] {
         self.interval.unwrap_or([self.ratio; 2])
     }
 
-    fn verdict(&self) -> &'static str {
+    /// Whether there is no goal that was missed.
+    pub(crate) fn is_reached(&self) -> bool {
         let [low, high] = self.ends();
-        let reached = match self.goal {
-            None => return "",
+        match self.goal {
+            None => true,
             Some(Goal::AtMost(limit)) => high <= limit,
             Some(Goal::AtLeast(limit)) => low >= limit,
-        };
-        if reached { "reached" } else { "NOT reached" }
+            Some(Goal::OursBelow(limit)) => self.ours < limit,
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.goal, self.is_reached()) {
+            (None, _) => "",
+            (Some(_), true) => "reached",
+            (Some(_), false) => "NOT reached",
+        }
     }
 }
 
@@ -92,7 +108,10 @@ impl fmt::Display for Row {
         let separator = if self.unit.is_empty() { "" } else { ", " };
         let name = format!("{}{separator}{}", self.name, self.unit);
         let interval = self.interval.map(|[low, high]| format!("{low:.2}..{high:.2}"));
-        let goal = self.goal.map(|goal| format!("{goal:.2}"));
+        let goal = self.goal.map(|goal| match goal {
+            Goal::OursBelow(_) => format!("{goal:.0}"),
+            _ => format!("{goal:.2}"),
+        });
         write!(
             f,
             "{name:56}{:10.1}{:10.1}{:8.2}{:>13}{:>9}  {}",
@@ -238,6 +257,9 @@ mod tests {
                 "bench\tcalls\t\t101\t400\t0.2525\t0.2525\t0.2525\t<= 0.25\tNOT reached\n"
             )
         );
+        let size = Row::exact("size", "kB", 100.0, 10.0);
+        assert_eq!(size.clone().below(100.1).verdict(), "reached");
+        assert_eq!(size.below(100.0).verdict(), "NOT reached");
         let rate = Row::exact("rate", "1/s", 19.0, 20.0);
         assert_eq!(rate.clone().at_least(0.95).verdict(), "reached");
         let text = table(&[rate.at_least(0.96)]);

@@ -50,11 +50,16 @@ impl Add for Counts {
 }
 
 /// Runs the program to its end under strace.
-pub(crate) fn count(program: &Program) -> Result<Counts, Box<dyn Error>> {
+pub(crate) fn run(program: &Program) -> Result<Counts, Box<dyn Error>> {
     let file = file(process::id());
     let strace = strace(&file).arg(program.path()).args(program.arguments());
     run::output(&strace)?;
-    let counts = take(&file)?;
+    take(&file)
+}
+
+/// The same of a program that uses the connection manager.
+pub(crate) fn count(program: &Program) -> Result<Counts, Box<dyn Error>> {
+    let counts = run(program)?;
     if counts.after_open == 0 {
         return Err(format!("{program} did not open rdma_cm:\n{counts:?}").into());
     }

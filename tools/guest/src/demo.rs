@@ -1,4 +1,4 @@
-//! The demonstration: this program is the server and the client too, and nothing else is there to help it.
+//! The demonstration: one program is the server and the client, and nothing else is there to help it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -24,8 +24,8 @@ const LISTENS: &str = "listening on ";
 /// How long the server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lets a server and a client exchange so many pings. Success means that both counted them all.
-pub(crate) fn run(pings: u32, report: &Report) -> Result<Status> {
+/// Lets `program`, as server and as client, exchange so many pings. Success means that both counted them all.
+pub(crate) fn run(program: &str, pings: u32, report: &Report) -> Result<Status> {
     say(report, "guest", "times: seconds since the kernel started, and since each program did")?;
     let device = Device::Rxe.name();
     say(
@@ -33,12 +33,12 @@ pub(crate) fn run(pings: u32, report: &Report) -> Result<Status> {
         "guest",
         &format!("RoCE device {device} at {ADDRESS} is up; starting rping as server"),
     )?;
-    let server = Side::start("server", &["-s", "-a", ADDRESS, "-v", "-d"], report)?;
+    let server = Side::start("server", program, &["-s", "-a", ADDRESS, "-v", "-d"], report)?;
     server.wait_until_it_listens()?;
     say(report, "guest", "the server listens; starting rping as client")?;
     let count = pings.to_string();
     let client = ["-c", "-a", ADDRESS, "-C", &count, "-V", "-v", "-d"];
-    let client = Side::start("client", &client, report)?.finish()?;
+    let client = Side::start("client", program, &client, report)?.finish()?;
     let server = server.finish()?;
     for (name, side) in [("server", &server), ("client", &client)] {
         say(report, "guest", &format!("{name}: {} pings, {}", side.pings, said(&side.status)))?;
@@ -63,10 +63,10 @@ struct Ended {
 }
 
 impl Side {
-    fn start(name: &'static str, options: &[&str], report: &Report) -> Result<Self> {
+    fn start(name: &'static str, program: &str, options: &[&str], report: &Report) -> Result<Self> {
         let doing = || format!("start the {name}");
-        // This very program, which is rping under that name.
-        let mut command = Command::new("/proc/self/exe");
+        // It is rping under that name.
+        let mut command = Command::new(program);
         command.arg0("rping").args(options).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(doing)?;

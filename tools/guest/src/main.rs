@@ -60,7 +60,11 @@ fn serve(plan: &Plan, report: &Report) -> Result<Status> {
     report.send(&Frame::Ready { kernel: kernel.trim().to_owned() })?;
     match &plan.work {
         Work::Command(command) => command::run(command, report),
-        Work::Demo(pings) => demo::run(*pings, report),
+        Work::Demo(pings) => demo::run("/proc/self/exe", *pings, report),
+        Work::Alone(pings) => {
+            mounts::leave_alone(plan::PROGRAM)?;
+            demo::run(plan::PROGRAM, *pings, report)
+        }
     }
 }
 

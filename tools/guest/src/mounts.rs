@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use guest::plan::HOST_ROOT_TAG;
@@ -49,6 +49,33 @@ pub(crate) fn host_root(module_tree: &OsStr) -> Result<()> {
     chroot(".").context("change the root")?;
     chdir("/").context("enter the new root")?;
     offer_modules(Path::new(module_tree))
+}
+
+/// Removes every file of the initramfs, this program too, but `program`. What is mounted stays.
+pub(crate) fn leave_alone(program: &str) -> Result<()> {
+    let root = fs::metadata("/").context("look at /")?.dev();
+    empty(Path::new("/"), root, Path::new(program))
+}
+
+/// Removes what is in a directory of file system `device`, but `kept`.
+fn empty(directory: &Path, device: u64, kept: &Path) -> Result<()> {
+    let entries = fs::read_dir(directory);
+    for entry in entries.with_context(|| format!("list {}", directory.display()))? {
+        let path = entry.with_context(|| format!("list {}", directory.display()))?.path();
+        let about = fs::symlink_metadata(&path);
+        let about = about.with_context(|| format!("look at {}", path.display()))?;
+        let doing = || format!("remove {}", path.display());
+        if about.dev() != device || path == kept {
+            continue;
+        }
+        if about.is_dir() {
+            empty(&path, device, kept)?;
+            fs::remove_dir(&path).with_context(doing)?;
+        } else {
+            fs::remove_file(&path).with_context(doing)?;
+        }
+    }
+    Ok(())
 }
 
 fn offer_modules(tree: &Path) -> Result<()> {

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// Where the plan lies in the initramfs.
 pub const PATH: &str = "/plan";
 
+/// A program of the initramfs that is no part of the guest.
+pub const PROGRAM: &str = "/rdmatools";
+
 /// The name of the virtio-serial port that carries the report.
 pub const REPORT_PORT: &str = "report";
 
@@ -83,6 +86,8 @@ pub enum Work {
     /// Let a server and a client of the guest's own program exchange so many pings, without any file of
     /// the host.
     Demo(u32),
+    /// The same of [`PROGRAM`], when every other file of the initramfs is removed.
+    Alone(u32),
 }
 
 /// A command that runs in a guest as if it ran on the host.
@@ -117,6 +122,7 @@ impl Plan {
         }
         match &self.work {
             Work::Demo(pings) => put(&["demo".as_ref(), pings.to_string().as_ref()]),
+            Work::Alone(pings) => put(&["alone".as_ref(), pings.to_string().as_ref()]),
             Work::Command(command) => {
                 put(&["module-tree".as_ref(), &command.module_tree]);
                 put(&["directory".as_ref(), &command.directory]);
@@ -136,7 +142,7 @@ impl Plan {
     /// # Errors
     /// An unknown key, a key without its value, a value without meaning, or bytes after the last NUL.
     pub fn from_bytes(file: &[u8]) -> Result<Self> {
-        let (mut modules, mut devices, mut demo) = (Vec::new(), Vec::new(), None);
+        let (mut modules, mut devices, mut work) = (Vec::new(), Vec::new(), None);
         let mut command = HostCommand::default();
         let Some(file) = file.strip_suffix(&[0]) else {
             return Err(malformed("it does not end in NUL"));
@@ -151,7 +157,8 @@ impl Plan {
             match key.as_str() {
                 "module" => modules.push(value()?),
                 "device" => devices.push(meant(&key, &value()?, Device::from_link_type)?),
-                "demo" => demo = Some(meant(&key, &value()?, |text| text.parse().ok())?),
+                "demo" => work = Some(Work::Demo(pings(&key, &value()?)?)),
+                "alone" => work = Some(Work::Alone(pings(&key, &value()?)?)),
                 "module-tree" => command.module_tree = value()?,
                 "directory" => command.directory = value()?,
                 "variable" => command.environment.push((value()?, value()?)),
@@ -159,8 +166,12 @@ impl Plan {
                 _ => return Err(malformed(&format!("unknown key {key}"))),
             }
         }
-        Ok(Self { modules, devices, work: demo.map_or(Work::Command(command), Work::Demo) })
+        Ok(Self { modules, devices, work: work.unwrap_or(Work::Command(command)) })
     }
+}
+
+fn pings(key: &str, value: &OsStr) -> Result<u32> {
+    meant(key, value, |text| text.parse().ok())
 }
 
 fn meant<T>(key: &str, value: &OsStr, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
@@ -192,8 +203,10 @@ mod tests {
     #[test]
     fn survives_the_file() {
         assert_eq!(Plan::from_bytes(&plan().to_bytes()), Ok(plan()));
-        let demo = Plan { work: Work::Demo(5), ..plan() };
-        assert_eq!(Plan::from_bytes(&demo.to_bytes()), Ok(demo));
+        for work in [Work::Demo(5), Work::Alone(5)] {
+            let demo = Plan { work, ..plan() };
+            assert_eq!(Plan::from_bytes(&demo.to_bytes()), Ok(demo));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Debian's archive: packages that are looked up, downloaded and unpacked, but not installed.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -108,12 +109,29 @@ impl Archive {
         })
     }
 
-    /// The packages that a machine of this suite without any package needs for `package`, which is among them.
-    pub(crate) fn closure(&self, package: &str) -> Result<Vec<String>> {
+    /// The newest version of a package that begins with `beginning`.
+    pub(crate) fn version(&self, package: &str, beginning: &str) -> Result<String> {
+        self.renewed(|| {
+            let mut command = self.apt("apt-cache");
+            let text = host::output(
+                command.args(["madison", package]),
+                &format!("look up the versions of {package}"),
+            )?;
+            let text = String::from_utf8_lossy(&text);
+            let found = versions(&text).find(|version| version.starts_with(beginning));
+            found.map(str::to_owned).ok_or_else(|| {
+                Error::new(format!("the package lists know no version {beginning} of {package}"))
+            })
+        })
+    }
+
+    /// The packages, each `NAME=VERSION`, that would be installed for `packages`, of which each is `NAME` or `NAME=VERSION`. A
+    /// machine of another suite than this one's counts as one without any package.
+    pub(crate) fn closure(&self, packages: &[impl AsRef<OsStr>]) -> Result<Vec<String>> {
         self.renewed(|| {
             let mut command = self.apt("apt-get");
-            command.args(["--simulate", "--no-install-recommends", "install", package]);
-            let text = host::output(&mut command, &format!("look up what {package} needs"))?;
+            command.args(["--simulate", "--no-install-recommends", "install"]).args(packages);
+            let text = host::output(&mut command, "look up what packages need")?;
             Ok(installed(&String::from_utf8_lossy(&text)))
         })
     }
@@ -179,10 +197,20 @@ pub(crate) fn update() -> Result<bool> {
     updated.clone()
 }
 
-/// The packages that apt would install, by what it says in a simulation.
+/// The packages that apt would install, by what it says in a simulation: `Inst NAME [OLD] (VERSION SUITE [amd64]) []`.
 fn installed(simulation: &str) -> Vec<String> {
     let lines = simulation.lines().filter_map(|line| line.strip_prefix("Inst "));
-    lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    let exact = |line: &str| {
+        let (name, rest) = line.split_once(' ')?;
+        let (_, version) = rest.split_once('(')?;
+        Some(format!("{name}={}", version.split(' ').next()?))
+    };
+    lines.filter_map(exact).collect()
+}
+
+/// The versions of a package, the newest first, by `apt-cache madison`: `NAME | VERSION | SUITE`.
+fn versions(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim)
 }
 
 fn make_empty(directory: &Path) -> Result<()> {
@@ -215,8 +243,15 @@ mod tests {
     #[test]
     fn a_simulation_names_what_it_installs() {
         let text = "Reading package lists...\nInst libc6 (2.43-7 Debian:unstable [amd64]) []\n\
-             Inst make (4.4.1-3 Debian:unstable [amd64])\nConf libc6 (2.43-7 Debian:unstable [amd64])\n";
-        assert_eq!(installed(text), ["libc6", "make"]);
+             Inst make [4.3-1] (4.4.1-3 Debian:unstable [amd64])\nConf libc6 (2.43-7 Debian:unstable [amd64])\n";
+        assert_eq!(installed(text), ["libc6=2.43-7", "make=4.4.1-3"]);
+    }
+
+    #[test]
+    fn versions_are_the_second_column() {
+        let text = " rustc-web | 1.96.0-1 | http://x bookworm-security/main amd64 Packages\n \
+             rustc-web | 1.85.0+dfsg3-1~deb12u3 | http://x bookworm/main amd64 Packages\n";
+        assert_eq!(versions(text).collect::<Vec<_>>(), ["1.96.0-1", "1.85.0+dfsg3-1~deb12u3"]);
     }
 
     #[test]

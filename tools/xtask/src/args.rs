@@ -58,6 +58,13 @@ A command line that is wrong ends with status 2.
       A run that panics, hangs, does not say what failed or leaves something in the kernel is shown, and
       makes the exit status 1. The last line is `N faults tried, N survived`.
 
+  static
+      Builds rdmatools as a static program for musl, with rustup's target where that is installed, else with
+      Debian's compiler, which is kept in target/test-bed, else with glibc. Looks at what it names, lets it be
+      server and client in a kernel that has no other file, and start in a directory without any other; then
+      compares its size, system calls and memory with the C programs'. A goal that is missed makes the exit
+      status 1.
+
   soak [--minutes N] [--kernel 6.1|6.12]
       Makes connections and breaks them at random for N minutes, 30 without it, with many threads, on both
       levels of the library and both devices, with data that is checked; meanwhile looks 30 times at the
@@ -73,8 +80,13 @@ A command line that is wrong ends with status 2.
       Runs the kernel tests whose name contains FILTER under AddressSanitizer, on 6.12 or the kernel named. Needs
       a nightly compiler, and is no part of `test`.
 
+  api [--renew]
+      Compares what the three crates for others offer with tests/api, a line for each item, and shows what differs,
+      which makes the exit status 1; with `--renew` writes it there. By the documentation of Debian's compiler.
+
   ci
-      Checks format, lints and documentation, then does what test does.
+      Checks format, lints, documentation, packages, the minimum Rust version and the public interface, does what
+      demo, static and test do.
 ";
 
 const HELP: &str = "cargo xtask help says what there is";
@@ -84,6 +96,8 @@ const HELP: &str = "cargo xtask help says what there is";
 pub(crate) enum Task {
     Help,
     Demo,
+    Static,
+    Api { renew: bool },
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
     Bench(Subject, Vec<Kernel>, Vec<Device>),
@@ -108,6 +122,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
     };
     match task.to_str() {
         Some("demo") => alone("demo", arguments, Task::Demo),
+        Some("static") => alone("static", arguments, Task::Static),
+        Some("api") => api(arguments),
         Some("vm") => vm(arguments),
         Some("test") => Ok(Task::Test(selection("test", everything(), arguments)?)),
         Some("fuzz") => fuzz(arguments),
@@ -183,6 +199,14 @@ fn selection(
         }
     }
     Ok(selection)
+}
+
+fn api(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
+    match arguments.next() {
+        Some(option) if option == "--renew" => alone("api", arguments, Task::Api { renew: true }),
+        Some(surplus) => Err(Error::new(format!("api does not take {surplus:?}; {HELP}"))),
+        None => Ok(Task::Api { renew: false }),
+    }
 }
 
 fn fuzz(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
@@ -371,6 +395,13 @@ mod tests {
     }
 
     #[test]
+    fn api_compares_unless_it_is_to_renew() {
+        assert!(matches!(parsed("api"), Ok(Task::Api { renew: false })));
+        assert!(matches!(parsed("api --renew"), Ok(Task::Api { renew: true })));
+        assert!(matches!(parsed("static"), Ok(Task::Static)));
+    }
+
+    #[test]
     fn help_is_to_be_had_everywhere() {
         for line in ["help", "--help", "-h", "demo --help", "vm -h", "test --help", "bench --help"]
         {
@@ -389,6 +420,9 @@ mod tests {
             ("faults many", "faults does not take \"many\""),
             ("", "a command is missing"),
             ("fly", "unknown command \"fly\""),
+            ("api now", "api does not take \"now\""),
+            ("api --renew now", "api does not take \"now\""),
+            ("static now", "static does not take \"now\""),
             ("ci quickly", "ci does not take \"quickly\""),
             ("vm", "program is missing"),
             ("vm true", "unknown option \"true\""),

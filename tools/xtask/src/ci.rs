@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use guest::error::{Context, Error, Result};
 
 use crate::host::{self, progress};
+use crate::rust::Rust;
 use crate::test::{self, Selection, Tests};
 
 /// Packs the crates that are for others, and builds each as it is packed, with those before it as they are.
@@ -20,7 +21,8 @@ const PACKAGE: [&str; 9] = [
     "rdmacm",
 ];
 
-/// Runs format, lints, documentation, packages, the demonstration and every test; each but the last counts as one test.
+/// Runs format, lints, documentation, packages, the oldest compiler, the public interface, the demonstration, the static
+/// program and every test; each but the last counts as one test.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
     // What cannot be had is said before anything takes time.
@@ -37,7 +39,10 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
     tests.step("lints without features", cargo(&plain));
     tests.step("documentation", cargo(&["doc", "--workspace", "--all-features", "--no-deps"]));
     tests.step("packages", cargo(&PACKAGE));
+    tests.step("minimum Rust version", Rust::minimum().and_then(|rust| rust.check()));
+    tests.step("public interface", cargo(&["xtask", "api"]));
     tests.step("demonstration", cargo(&["xtask", "demo"]));
+    tests.step("static program", cargo(&["xtask", "static"]));
     test::add(selection, &mut tests);
     tests.finish()
 }

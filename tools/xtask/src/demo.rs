@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,18 @@ use crate::{initramfs, packages, vm};
 
 const PINGS: u32 = 5;
 
-/// Runs the demonstration. Success means that every ping was answered and the kernel had no complaint.
-pub(crate) fn run() -> Result<ExitCode> {
+/// Runs the demonstration, of the guest's own program or, if it is named, of another one that is left alone. Success means
+/// that every ping was answered and the kernel had no complaint.
+pub(crate) fn run(program: Option<&Path>) -> Result<ExitCode> {
     packages::require(&vm::PACKAGES)?;
     let image = Kernel::V6_12.image()?;
     let files = vm::module_files(Kernel::V6_12, &[Device::Rxe], &vm::UVERBS_FIRST)?;
     let init = initramfs::build_init()?;
-    let size = fs::metadata(&init).with_context(|| format!("measure {}", init.display()))?.len();
-    let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work: Work::Demo(PINGS) };
-    let initramfs = initramfs::pack(&init, plan, &files)?;
+    let shown = program.unwrap_or(&init);
+    let size = fs::metadata(shown).with_context(|| format!("measure {}", shown.display()))?.len();
+    let work = program.map_or(Work::Demo(PINGS), |_| Work::Alone(PINGS));
+    let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work };
+    let initramfs = initramfs::pack(&init, program, plan, &files)?;
     progress(&format!(
         "booting Linux {} with one static program of {} KiB, {} kernel modules and no other file",
         image.release,

@@ -84,3 +84,20 @@ fn make(kernel: Kernel, work: &Path, name: &str, options: &[&str]) -> Result<()>
         .with_context(|| format!("take {file} out of its build directory"))?;
     fs::remove_dir_all(work).with_context(|| format!("remove {}", work.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel loads as GPL says so in each of its files.
+    #[test]
+    fn the_source_of_the_tests_device_names_its_licence() {
+        let files = host::files(&host::workspace().join(TEST_SOURCE)).expect("its source");
+        assert!(files.iter().any(|file| file.ends_with("Kbuild")), "{files:?}");
+        for file in files {
+            let text = fs::read_to_string(&file).expect("text");
+            let first = text.lines().next().unwrap_or_default();
+            assert!(first.contains("SPDX-License-Identifier: GPL-2.0"), "{}", file.display());
+        }
+    }
+}

@@ -16,16 +16,24 @@ pub(crate) fn build_init() -> Result<PathBuf> {
     Ok(host::build_static("guest", "guest")?.join("guest"))
 }
 
-/// Packs an initramfs whose plan loads `module_files` in their order.
-pub(crate) fn pack(init: &Path, mut plan: Plan, module_files: &[PathBuf]) -> Result<Vec<u8>> {
+/// Packs an initramfs whose plan loads `module_files` in their order, and with `program`, if there is one, beside the init.
+pub(crate) fn pack(
+    init: &Path,
+    program: Option<&Path>,
+    mut plan: Plan,
+    module_files: &[PathBuf],
+) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for directory in ["dev", "modules"] {
         archive.directory(directory);
     }
     // The kernel opens it for the standard streams of init.
     archive.device("dev/console", (5, 1));
-    let program = fs::read(init).with_context(|| format!("read {}", init.display()))?;
-    archive.file("init", &program);
+    for (name, program) in [("/init", Some(init)), (guest::plan::PROGRAM, program)] {
+        let Some(program) = program else { continue };
+        let bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+        archive.file(name.trim_start_matches('/'), &bytes);
+    }
     for (index, file) in module_files.iter().enumerate() {
         let name = format!("{index}.ko");
         archive.file(&format!("modules/{name}"), &modules::image(file)?);

@@ -202,7 +202,7 @@ impl Kernel {
                 vec![package.clone(), need("linux-headers-")?, need("linux-kbuild-")?]
             }
             // Its compiler and the C library of that are newer than this machine's.
-            Self::Latest => archive.closure(&package)?,
+            Self::Latest => archive.closure(&[&package])?,
         };
         archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
         if self == Self::Latest {

@@ -1,5 +1,7 @@
 //! The project's tasks. `cargo xtask help` lists them.
 
+mod alone;
+mod api;
 mod archive;
 mod args;
 mod batch;
@@ -23,6 +25,7 @@ mod machine;
 mod modules;
 mod packages;
 mod pair;
+mod rust;
 mod sanitize;
 mod soak;
 mod test;
@@ -48,7 +51,9 @@ fn main() -> ExitCode {
             eprint!("{}", args::USAGE);
             Ok(ExitCode::SUCCESS)
         }
-        Task::Demo => demo::run(),
+        Task::Demo => demo::run(None),
+        Task::Api { renew } => api::run(renew),
+        Task::Static => alone::run(),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
         Task::Bench(subject, kernels, devices) => bench::run(subject, &kernels, &devices),

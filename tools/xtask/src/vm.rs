@@ -118,7 +118,7 @@ impl Guest {
         let plan = Plan { modules: Vec::new(), devices: self.devices.clone(), work };
         Ok(Machine {
             vmlinuz: image.vmlinuz,
-            initramfs: initramfs::pack(&initramfs::build_init()?, plan, &files)?,
+            initramfs: initramfs::pack(&initramfs::build_init()?, None, plan, &files)?,
             memory_mb: self.memory_mb,
             processors: self.processors,
             counts_instructions: self.counts_instructions,

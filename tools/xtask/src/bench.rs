@@ -107,7 +107,7 @@ impl Part {
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Connect | Self::Calls | Self::Endpoint => 1200,
-            Self::Latency | Self::Rates => 7200,
+            Self::Latency | Self::Rates => 10_800,
         })
     }
 }

@@ -78,7 +78,7 @@ A command line that is wrong ends with status 2.
 
   sanitize [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
       Runs the kernel tests whose name contains FILTER under AddressSanitizer, on 6.12 or the kernel named. Needs
-      a nightly compiler, and is no part of `test`.
+      a compiler of rustup, and is no part of `test`.
 
   api [--renew]
       Compares what the three crates for others offer with tests/api, a line for each item, and shows what differs,

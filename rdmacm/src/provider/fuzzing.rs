@@ -18,10 +18,14 @@ pub(super) struct OtherEnd {
 }
 
 impl OtherEnd {
-    /// Memory of at most some pages that begins with the next bytes of `input`, and its other end.
+    /// Memory of at most some pages that begins with the next bytes of `input`, and its other end. Whole pages, in half of all
+    /// cases: what is read behind those ends the program.
     pub(super) fn new(input: &mut Input<'_>) -> (Mapping, Self) {
-        let length = usize::from(input.value::<u16>() & 0x3fff).max(1);
-        let mapping = Mapping::private(length).expect("memory");
+        let choice = input.value::<u16>();
+        let length = usize::from(choice & 0x3fff).max(1);
+        let is_whole = choice & 0x8000 != 0;
+        let length = if is_whole { length.next_multiple_of(PAGE) } else { length };
+        let mapping = Mapping::guarded(length).expect("memory");
         let end = Self { start: mapping.start(), length };
         let first = usize::from(input.byte()) * 2;
         end.store(0, input.bytes(first));

@@ -14,6 +14,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use nix::errno::Errno;
+#[cfg(fuzzing)]
+use nix::sys::mman::mprotect;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// The length of a page, or less.
@@ -77,6 +79,19 @@ impl Mapping {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap_anonymous(None, length, READ_WRITE, MapFlags::MAP_PRIVATE)? };
         Ok(Self::alone(Range { start: Start(start.cast()), length }))
+    }
+
+    /// The same, with a page behind it that nobody may touch.
+    #[cfg(fuzzing)]
+    pub(crate) fn guarded(length: usize) -> Result<Self, Errno> {
+        let pages = length.next_multiple_of(PAGE.get());
+        let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
+        let whole = Self::private(pages + PAGE.get())?;
+        // SAFETY: the page is the last one of what was just mapped.
+        let behind = unsafe { whole.start().add(pages) };
+        // SAFETY: nothing is in that page, and nobody else has its address.
+        unsafe { mprotect(behind.cast(), PAGE.get(), ProtFlags::PROT_NONE)? };
+        Ok(Self { length, ..whole })
     }
 
     fn alone(range: Range) -> Self {

@@ -273,6 +273,32 @@ fn siw_all_tasks_hear_of_the_end() {
     everybody_hears_of_the_end(siw(0));
 }
 
+/// Two tasks of each side close one connection.
+fn everybody_closes(address: SocketAddr) {
+    on_each_runtime(address, || async move {
+        let both = pair(address, &Settings::default()).await.map(Arc::new);
+        let closing = both.iter().chain(&both).map(|connection| {
+            let connection = Arc::clone(connection);
+            task::spawn(async move { connection.close(LONG).await })
+        });
+        for closing in closing.collect::<Vec<_>>() {
+            in_time(closing).await.expect("it lives").expect("close");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_all_tasks_close() {
+    everybody_closes(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_all_tasks_close() {
+    everybody_closes(siw(0));
+}
+
 /// Connections that tasks have end with their runtime; those that live elsewhere outlive it.
 fn a_runtime_ends(address: SocketAddr) {
     let before = objects_at(address);

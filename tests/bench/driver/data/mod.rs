@@ -22,8 +22,8 @@ use crate::scheduler;
 use crate::table::{Goal, Row};
 use crate::trace::{self, Counts, Tracer};
 
-/// How often each load is measured. On rxe, whose work goes to whichever processor, a latency differs by a tenth.
-const LATENCY_ROUNDS: usize = 25;
+/// How often each load is measured. A latency is nearly the same each time.
+const LATENCY_ROUNDS: usize = 7;
 const BANDWIDTH_ROUNDS: usize = 12;
 /// How often what programs print is compared with a clock.
 const CLOCK_ROUNDS: usize = 5;

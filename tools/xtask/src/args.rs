@@ -178,7 +178,7 @@ fn alone(name: &str, mut arguments: impl Iterator<Item = OsString>, task: Task) 
 
 /// Every test on every kernel.
 fn everything() -> Selection {
-    let limit = Duration::from_secs(600);
+    let limit = Duration::from_secs(1200);
     Selection { kernels: Kernel::ALL.to_vec(), filter: None, limit }
 }
 

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -185,8 +186,7 @@ pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
     loop {
         match waitpid(process, None)? {
             WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXIT) => {
-                let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-                peak = high_water_mark(&status);
+                peak = high_water_mark_of(child.id())?;
                 ptrace::cont(process, None)?;
             }
             WaitStatus::Stopped(_, signal) => ptrace::cont(process, signal)?,
@@ -204,8 +204,12 @@ pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
 
 /// The most memory that a running process had resident at once, in kilobytes.
 pub(crate) fn peak_of(process: u32) -> Result<f64, Box<dyn Error>> {
+    high_water_mark_of(process)?.ok_or_else(|| format!("process {process}: no VmHWM").into())
+}
+
+fn high_water_mark_of(process: u32) -> io::Result<Option<f64>> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    high_water_mark(&status).ok_or_else(|| format!("process {process}: no VmHWM").into())
+    Ok(high_water_mark(&status))
 }
 
 /// `VmHWM` in the text of `/proc/PID/status`.

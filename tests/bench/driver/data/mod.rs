@@ -64,13 +64,7 @@ pub(crate) fn latency(
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let bench = Bench::new(device, address, directory)?;
     scheduler::prefer_others()?;
-    let mut rows = Vec::new();
-    for load in latencies() {
-        for size in SIZES {
-            rows.push(bench.figures(Load { size, ..load })?);
-        }
-    }
-    Ok(rows)
+    bench.at_each_size(latencies())
 }
 
 /// And with how many messages go in a time.
@@ -82,11 +76,7 @@ pub(crate) fn rates(
     let bench = Bench::new(device, address, directory)?;
     scheduler::prefer_others()?;
     let mut rows = vec![bench.clock()?];
-    for load in bandwidths() {
-        for size in SIZES {
-            rows.push(bench.figures(Load { size, ..load })?);
-        }
-    }
+    rows.extend(bench.at_each_size(bandwidths())?);
     for operation in BANDWIDTH {
         rows.push(bench.lists(operation)?);
     }
@@ -144,6 +134,12 @@ impl<'a> Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// The figures of each load with messages of each size.
+    fn at_each_size(&self, loads: impl Iterator<Item = Load>) -> Result<Vec<Row>, Box<dyn Error>> {
+        let sized = loads.flat_map(|load| SIZES.map(|size| Load { size, ..load }));
+        sized.map(|load| self.figures(load)).collect()
+    }
+
     /// Ours beside the C program under the same load.
     fn figures(&self, load: Load) -> Result<Row, Box<dyn Error>> {
         let name = format!("{load}, {} bytes", load.size);

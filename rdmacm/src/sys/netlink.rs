@@ -2,7 +2,7 @@
 //!
 //! The kernel handles a request inside the `send` that brings it, and makes the next part of a dump
 //! inside the `recv` that takes the part before. An answer is there at once or never comes, so
-//! every receive is non-blocking and nothing here can hang.
+//! no send and no receive waits and nothing here can hang.
 //!
 //! Source: `include/uapi/rdma/rdma_netlink.h`, `drivers/infiniband/core/{netlink,nldev}.c`.
 
@@ -154,8 +154,7 @@ impl Socket {
         let sequences = [self.sequence.wrapping_add(1), self.sequence.wrapping_add(2)];
         self.sequence = sequences[1];
         let requests = [first.finish(0, sequences[0]), second.finish(0, sequences[1])].concat();
-        let sent = retry(|| send(self.fd.as_raw_fd(), &requests, MsgFlags::empty()));
-        match sent.map_err(Failure::from).and_then(|_| self.receive_both()) {
+        match self.send(&requests).and_then(|()| self.receive_both()) {
             Ok(datagrams) => (
                 answer(&datagrams, sequences[0], read_first),
                 answer(&datagrams, sequences[1], read_second),
@@ -200,7 +199,7 @@ impl Socket {
     ) -> Result<T, Failure> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = request.finish(flags, self.sequence);
-        retry(|| send(self.fd.as_raw_fd(), &bytes, MsgFlags::empty()))?;
+        self.send(&bytes)?;
         loop {
             let length = self.receive()?;
             for message in messages(&self.buffer[..length]) {
@@ -215,6 +214,11 @@ impl Socket {
                 }
             }
         }
+    }
+
+    fn send(&self, requests: &[u8]) -> Result<(), Failure> {
+        retry(|| send(self.fd.as_raw_fd(), requests, MsgFlags::MSG_DONTWAIT))?;
+        Ok(())
     }
 
     /// Receives one datagram into the buffer. Only the kernel and privileged processes can send to
@@ -386,6 +390,13 @@ mod tests {
         assert!(is_malformed(&dump(&mut socket)), "a list without its end");
         drop(kernel);
         assert!(get(&mut socket).is_err(), "nobody there");
+    }
+
+    #[test]
+    fn nothing_hangs_where_nobody_takes_the_requests() {
+        let (mut socket, _kernel) = kernel(&[]);
+        assert!((0..100_000).any(|_| get(&mut socket) == Err(Failure::Os(libc::EAGAIN))));
+        assert_eq!(dump(&mut socket), Err(Failure::Os(libc::EAGAIN)));
     }
 
     #[test]

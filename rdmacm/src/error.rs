@@ -17,9 +17,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device
 /// (ENODEV)`. The kernel's errno is kept as it was, see [`Error::errno`].
+// One word: what a call returns fits into registers.
 #[derive(Clone, thiserror::Error)]
-#[error("cannot {operation}{}{subject}: {kind}", if subject.is_empty() { "" } else { " " })]
-pub struct Error {
+#[error(
+    "cannot {}{}{}: {}",
+    .0.operation,
+    if .0.subject.is_empty() { "" } else { " " },
+    .0.subject,
+    .0.kind,
+)]
+pub struct Error(Box<Failure>);
+
+#[derive(Clone)]
+struct Failure {
     operation: &'static str,
     subject: Cow<'static, str>,
     kind: ErrorKind,
@@ -128,7 +138,7 @@ impl Error {
         kind: ErrorKind,
     ) -> Self {
         // Whatever was tried, this is about the process.
-        Self { operation, subject: subject.into(), kind }
+        Self(Box::new(Failure { operation, subject: subject.into(), kind }))
             .with_remedy(Errno::EMFILE, remedy::DESCRIPTORS)
     }
 
@@ -161,28 +171,27 @@ impl Error {
     }
 
     /// The same with what the user can do about it, where the kernel said `errno`.
-    pub(crate) fn with_remedy(self, errno: Errno, remedy: &'static str) -> Self {
-        match self.kind {
-            ErrorKind::Os(found) if found == errno as i32 => {
-                Self { kind: ErrorKind::Remedy { errno: found, remedy }, ..self }
-            }
-            _ => self,
+    pub(crate) fn with_remedy(mut self, errno: Errno, remedy: &'static str) -> Self {
+        let errno = errno as i32;
+        if self.0.kind == ErrorKind::Os(errno) {
+            self.0.kind = ErrorKind::Remedy { errno, remedy };
         }
+        self
     }
 
     /// What was tried: `resolve the address`.
     pub fn operation(&self) -> &str {
-        self.operation
+        self.0.operation
     }
 
     /// What it was tried on: `10.0.0.9:7471 of id 3`. May be empty.
     pub fn subject(&self) -> &str {
-        &self.subject
+        &self.0.subject
     }
 
     /// Why it failed.
     pub fn kind(&self) -> &ErrorKind {
-        &self.kind
+        &self.0.kind
     }
 
     /// The error as an errno: the kernel's own where the kernel refused, else the one that the C
@@ -194,7 +203,7 @@ impl Error {
     /// code.
     #[doc(alias = "rdma_seterrno")]
     pub fn errno(&self) -> i32 {
-        match &self.kind {
+        match self.kind() {
             ErrorKind::Os(errno)
             | ErrorKind::Remedy { errno, .. }
             | ErrorKind::Invalid { errno, .. }
@@ -344,12 +353,12 @@ impl fmt::Display for EaiName {
 #[error("{error}")]
 pub struct DestroyError<T> {
     object: T,
-    error: Box<Error>,
+    error: Error,
 }
 
 impl<T> DestroyError<T> {
     pub(crate) fn new(object: T, error: Error) -> Self {
-        Self { object, error: Box::new(error) }
+        Self { object, error }
     }
 
     /// Why it failed.
@@ -359,14 +368,14 @@ impl<T> DestroyError<T> {
 
     /// The object, and the error.
     pub fn into_parts(self) -> (T, Error) {
-        (self.object, *self.error)
+        (self.object, self.error)
     }
 }
 
 impl<T> From<DestroyError<T>> for Error {
     /// Drops the object.
     fn from(refused: DestroyError<T>) -> Self {
-        *refused.error
+        refused.error
     }
 }
 

@@ -52,7 +52,7 @@ impl fmt::Display for Load {
         match test {
             Test::Latency => write!(f, "{operation} latency"),
             Test::Bandwidth if self.list > 1 => {
-                write!(f, "{operation} rate, lists of {}", self.list)
+                write!(f, "{operation} rate, inline in lists of {}", self.list)
             }
             Test::Bandwidth => write!(f, "{operation} bandwidth"),
         }
@@ -88,15 +88,9 @@ impl Load {
         let Self { test, operation, .. } = self;
         let Place { directory, device, address, port, .. } = place;
         let program = match maker {
-            Maker::Ours => Program::new(directory.join("rdmatools")).args([
-                test.name(),
-                "-o",
-                operation,
-                "--json",
-                // perftest has requests carry data on devices only that it knows, which these are not.
-                "-I",
-                "0",
-            ]),
+            Maker::Ours => Program::new(directory.join("rdmatools"))
+                .args([test.name(), "-o", operation, "--json"])
+                .args(["-I", &self.inline().to_string()]),
             // It connects by rdma_cm, and goes on where the processor's clock is not what it expects.
             Maker::C => Program::new(format!("ib_{operation}_{}", test.name())).args([
                 "-R",
@@ -127,6 +121,12 @@ impl Load {
             (Side::Server, Maker::C) => program,
         };
         scheduler::on(side as usize, &program)
+    }
+
+    /// Up to how many bytes a request of ours carries its data itself: none, since perftest has it so on devices only
+    /// that it knows, which these are not. Lists of small messages, which it has none of, are what ours do best.
+    fn inline(&self) -> u32 {
+        if self.list > 1 { self.size } else { 0 }
     }
 
     /// What both are told alike.

@@ -17,7 +17,7 @@ use crate::{fuzz, loom, packages, soak};
 
 /// The step that lets connections be made and broken at random, by its name, and how long it does.
 const SOAK: &str = "soak";
-const SOAK_TIME: Duration = Duration::from_secs(20);
+const SOAK_TIME: Duration = Duration::from_secs(60);
 
 /// The target whose tests need no guest.
 const HEADERS: &str = "headers";

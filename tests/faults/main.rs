@@ -1,7 +1,8 @@
 //! Lets the kernel fail a program once, at each of its system calls by turns, in the machine that this runs in:
-//! `fault-driver TOOLS devices|all`, with the path of `rdmatools`.
+//! `fault-driver TOOLS devices|all [WORD...]`, with the path of `rdmatools`. Words choose: `cmatose`, `client`, `ENODEV`
+//! and `KILL` together are the client of that scenario with these two faults; what no word is about is all there.
 //!
-//! For each [scenario](plan::SCENARIOS), each of its two sides and each [call](plan::CALLS): run N has the N-th call fail, or
+//! For each [scenario](plan::Scenario), each of its two sides and each [call](plan::CALLS): run N has the N-th call fail, or
 //! the program killed at it, until a run makes no N-th one. `devices` visits the calls on the nodes of the connection
 //! manager and of verbs, with one errno, and each fourth with a kill; `all` every call of the run, with every [fault](plan::Fault).
 //!
@@ -22,26 +23,23 @@ use std::process::ExitCode;
 
 use rdmacm::device;
 
-use crate::plan::{CALLS, Extent, Fault, SCENARIOS, Scenario, Side};
+use crate::plan::{CALLS, Extent, Fault, Plan, Scenario, Side};
 use crate::run::Walk;
 use crate::verdict::Counts;
 
+const USAGE: &str = "usage: fault-driver rdmatools devices|all [scenario|side|fault ...]";
+
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let arguments: Vec<_> = env::args_os().skip(1).collect();
-    let [tools, extent, chosen @ ..] = &arguments[..] else {
-        return Err("usage: fault-driver rdmatools devices|all [scenario ...]".into());
-    };
-    let extent = extent.to_str().and_then(Extent::from_name).ok_or("the extent: devices or all")?;
-    let chosen = |scenario: &&Scenario| match extent {
-        Extent::Devices if chosen.is_empty() => scenario.name == "rping",
-        _ => chosen.is_empty() || chosen.iter().any(|name| name == scenario.name),
-    };
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [tools, extent, words @ ..] = &arguments[..] else { return Err(USAGE.into()) };
+    let extent = Extent::from_name(extent).ok_or(USAGE)?;
+    let plan = Plan::new(extent, words)?;
     let mut out = io::stdout();
     let (mut total, mut port) = (Counts::default(), 7300);
-    for scenario in SCENARIOS.iter().filter(chosen) {
-        for side in [Side::Server, Side::Client] {
-            for fault in extent.faults() {
-                let counts = walk(tools.as_ref(), extent, scenario, side, *fault, &mut port)?;
+    for scenario in plan.scenarios {
+        for &side in &plan.sides {
+            for &fault in &plan.faults {
+                let counts = walk(tools.as_ref(), extent, scenario, side, fault, &mut port)?;
                 writeln!(out, "{:<8} {side:<6} {fault:<6} {counts}", scenario.name)?;
                 total = total + counts;
             }

@@ -26,7 +26,15 @@ impl Extent {
         }
     }
 
-    pub(crate) fn faults(self) -> &'static [Fault] {
+    /// What is walked where nothing else is asked for.
+    fn scenarios(self) -> &'static [Scenario] {
+        match self {
+            Self::Devices => &SCENARIOS[..1],
+            Self::All => &SCENARIOS,
+        }
+    }
+
+    fn faults(self) -> &'static [Fault] {
         match self {
             Self::Devices => &[Fault::Errno("EIO"), Fault::Kill],
             Self::All => &[
@@ -39,6 +47,45 @@ impl Extent {
             ],
         }
     }
+}
+
+/// What is walked.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) scenarios: Vec<&'static Scenario>,
+    pub(crate) sides: Vec<Side>,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl Plan {
+    /// Of the scenarios, of the sides and of the faults those that `words` name, or all where they name none.
+    pub(crate) fn new(extent: Extent, words: &[String]) -> Result<Self, String> {
+        let mut words = words.to_vec();
+        let all: Vec<_> = SCENARIOS.iter().collect();
+        let mut scenarios = take(&mut words, &all, |scenario| scenario.name.to_owned());
+        let mut sides = take(&mut words, &SIDES, Side::to_string);
+        let mut faults = take(&mut words, extent.faults(), Fault::to_string);
+        if let Some(word) = words.first() {
+            return Err(format!("{word} is no scenario, no side and no fault of this extent"));
+        }
+        if scenarios.is_empty() {
+            scenarios.extend(extent.scenarios());
+        }
+        if sides.is_empty() {
+            sides.extend(SIDES);
+        }
+        if faults.is_empty() {
+            faults.extend(extent.faults());
+        }
+        Ok(Self { scenarios, sides, faults })
+    }
+}
+
+/// Those of `all` whose names are among `words`, which lose them.
+fn take<T: Copy>(words: &mut Vec<String>, all: &[T], name: impl Fn(&T) -> String) -> Vec<T> {
+    let named = all.iter().copied().filter(|one| words.contains(&name(one))).collect();
+    words.retain(|word| all.iter().all(|one| name(one) != *word));
+    named
 }
 
 /// What happens at a call.
@@ -87,6 +134,8 @@ pub(crate) enum Side {
     Client,
 }
 
+const SIDES: [Side; 2] = [Side::Server, Side::Client];
+
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -114,7 +163,7 @@ pub(crate) struct Scenario {
     pub(crate) is_connected: bool,
 }
 
-pub(crate) const SCENARIOS: [Scenario; 4] = [
+const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "rping",
         arguments: [&["-s", "-a", ADDRESS], &["-c", "-a", ADDRESS, "-C", "1", "-V"]],
@@ -167,5 +216,39 @@ impl Scenario {
         arguments
             .extend(self.port.into_iter().flat_map(|option| [option.into(), port.to_string()]));
         arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The scenarios, sides and faults that are walked.
+    fn walked(extent: Extent, words: &str) -> Result<[String; 3], String> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let Plan { scenarios, sides, faults } = Plan::new(extent, &words)?;
+        let scenarios: Vec<_> = scenarios.iter().map(|scenario| scenario.name).collect();
+        let sides: Vec<_> = sides.iter().map(Side::to_string).collect();
+        let faults: Vec<_> = faults.iter().map(Fault::to_string).collect();
+        Ok([scenarios.join(" "), sides.join(" "), faults.join(" ")])
+    }
+
+    #[test]
+    fn words_choose_of_what_they_are_about() {
+        let faults = "ENOMEM EINTR EIO EAGAIN ENODEV KILL";
+        let all = ["rping cmatose udaddy mckey", "server client", faults];
+        assert_eq!(walked(Extent::All, ""), Ok(all.map(str::to_owned)));
+        let some = ["rping mckey", "client", "ENODEV KILL"];
+        let words = "client mckey KILL rping ENODEV";
+        assert_eq!(walked(Extent::All, words), Ok(some.map(str::to_owned)));
+        let devices = ["rping", "server client", "EIO KILL"];
+        assert_eq!(walked(Extent::Devices, ""), Ok(devices.map(str::to_owned)));
+        assert!(
+            walked(Extent::Devices, "udaddy").is_ok_and(|[scenarios, ..]| scenarios == "udaddy")
+        );
+        for word in ["EBADF", "rpinger", "ENODEV"] {
+            let error = walked(Extent::Devices, word).expect_err("nothing has that name");
+            assert!(error.starts_with(word), "{error}");
+        }
     }
 }

@@ -50,13 +50,14 @@ A command line that is wrong ends with status 2.
       by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
       thread. Goals that are not reached are named; they do not change the exit status.
 
-  faults [--all] [--kernel 6.1|6.12|latest]
+  faults [--all] [--kernel 6.1|6.12|latest] [WORD...]
       Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
       kills the run at each fourth: each side of `rdmatools rping`, at every call on a device node, with EIO.
       With `--all`, which takes hours and kills at each: of rping, cmatose, udaddy and mckey, at every call that writes, reads,
       maps, opens, waits, controls a device or talks to netlink, with ENOMEM, EINTR, EIO, EAGAIN and ENODEV.
-      A run that panics, hangs, does not say what failed or leaves something in the kernel is shown, and
-      makes the exit status 1. The last line is `N faults tried, N survived`.
+      Words choose a part, `udaddy client KILL`: programs, sides, faults. A run that panics, hangs, does not say what
+      failed or leaves something in the kernel is shown, and makes the exit status 1. The last line is `N faults tried,
+      N survived`.
 
   static
       Builds rdmatools as a static program for musl, with rustup's target where that is installed, else with
@@ -104,7 +105,7 @@ pub(crate) enum Task {
     Soak(Duration, Kernel),
     Fuzz { filter: Option<String>, time: Duration },
     Sanitize(Selection),
-    Faults(Extent, Kernel),
+    Faults(Extent, Kernel, Vec<OsString>),
     Ci(Selection),
 }
 
@@ -245,15 +246,16 @@ fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 }
 
 fn faults(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let (mut extent, mut chosen) = (Extent::Devices, Kernel::V6_12);
+    let (mut extent, mut chosen, mut words) = (Extent::Devices, Kernel::V6_12, Vec::new());
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--all") => extent = Extent::All,
             Some("--kernel") => chosen = kernel(&mut arguments)?,
+            Some(word) if !word.starts_with('-') => words.push(argument),
             _ => return Err(Error::new(format!("faults does not take {argument:?}; {HELP}"))),
         }
     }
-    Ok(Task::Faults(extent, chosen))
+    Ok(Task::Faults(extent, chosen, words))
 }
 
 fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
@@ -387,11 +389,15 @@ mod tests {
     #[test]
     fn faults_takes_its_extent_and_a_kernel() {
         let faults = |line| match parsed(line) {
-            Ok(Task::Faults(extent, kernel)) => (extent, kernel),
+            Ok(Task::Faults(extent, kernel, words)) => (extent, kernel, words),
             other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(faults("faults"), (Extent::Devices, Kernel::V6_12));
-        assert_eq!(faults("faults --all --kernel 6.1"), (Extent::All, Kernel::V6_1));
+        assert_eq!(faults("faults"), (Extent::Devices, Kernel::V6_12, vec![]));
+        let words = ["udaddy", "KILL"].map(OsString::from).to_vec();
+        assert_eq!(
+            faults("faults --all udaddy --kernel 6.1 KILL"),
+            (Extent::All, Kernel::V6_1, words)
+        );
     }
 
     #[test]
@@ -417,7 +423,7 @@ mod tests {
             ("bench latency", "bench does not know \"latency\""),
             ("fuzz --quickly", "fuzz does not take \"--quickly\""),
             ("bench connect quickly", "bench does not take \"quickly\""),
-            ("faults many", "faults does not take \"many\""),
+            ("faults --many", "faults does not take \"--many\""),
             ("", "a command is missing"),
             ("fly", "unknown command \"fly\""),
             ("api now", "api does not take \"now\""),

@@ -43,8 +43,8 @@ impl Extent {
     }
 }
 
-/// Runs the driver in a guest, and ends as it does.
-pub(crate) fn run(extent: Extent, kernel: Kernel) -> Result<ExitCode> {
+/// Runs the driver in a guest, where `words` choose a part, and ends as it does.
+pub(crate) fn run(extent: Extent, kernel: Kernel, words: Vec<OsString>) -> Result<ExitCode> {
     packages::require(&["strace"])?;
     progress("building the programs");
     let mut cargo = host::cargo();
@@ -53,10 +53,11 @@ pub(crate) fn run(extent: Extent, kernel: Kernel) -> Result<ExitCode> {
     host::run(&mut cargo, "build the programs")?;
     let release = host::build_directory().join("release");
     let guest = Guest { limit: extent.limit(), ..Guest::new(kernel) };
-    let command = [
+    let mut command = vec![
         release.join(DRIVER).into_os_string(),
         release.join(TOOLS).into_os_string(),
         OsString::from(extent.name()),
     ];
+    command.extend(words);
     vm::run(&guest, &command)
 }

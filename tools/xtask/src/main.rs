@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Task::Soak(time, kernel) => soak::run(time, kernel),
         Task::Fuzz { filter, time } => Ok(fuzz::run(filter.as_deref(), time)),
         Task::Sanitize(selection) => Ok(sanitize::run(&selection)),
-        Task::Faults(extent, kernel) => faults::run(extent, kernel),
+        Task::Faults(extent, kernel, words) => faults::run(extent, kernel, words),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     };
     done.unwrap_or_else(|error| failed(&error, vm::BED_FAILED))

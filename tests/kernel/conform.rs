@@ -21,12 +21,12 @@ fn conform(arguments: &[&str]) -> String {
 fn is_as_it_was(device: &str, address: &str) {
     let said = conform(&["--all", address]);
     let kernel = promised("RDMACM_TEST_KERNEL");
-    // A kernel that moves on by itself is held to the catalogue only.
-    if !["6.1", "6.12"].contains(&kernel.as_str()) {
-        return;
-    }
     let path = format!("{}/conform/{kernel}-{device}.tap", env!("CARGO_MANIFEST_DIR"));
-    let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let kept = match fs::read_to_string(&path) {
+        // One that has moved on by itself is held to the catalogue alone.
+        Err(_) if !["6.1", "6.12"].contains(&kernel.as_str()) => return,
+        kept => kept.unwrap_or_else(|error| panic!("{path}: {error}")),
+    };
     let differs = said.lines().zip(kept.lines()).find(|(said, kept)| said != kept);
     assert_eq!(differs, None, "said, and kept in {path}");
     assert_eq!(said.lines().count(), kept.lines().count(), "lines said, and kept in {path}");

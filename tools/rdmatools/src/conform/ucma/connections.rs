@@ -1,6 +1,6 @@
 //! What holds of ids with a device: events, listeners, requests, groups.
 
-use nix::libc::{EADDRINUSE, EAGAIN, EINVAL, ENOENT};
+use nix::libc::{EADDRINUSE, EAGAIN, ECONNRESET, EINVAL, ENOENT};
 use ucma_abi::rdma_cm_event_type as Type;
 use ucma_abi::{RDMA_PS_TCP, RDMA_PS_UDP};
 
@@ -8,10 +8,13 @@ use super::super::bench::{Bench, same, u32_at};
 use super::super::check::{Check, Driver, Needs, Trouble};
 use super::super::kernel::File;
 use super::super::kernel::Outcome::{Done, Errno};
-use super::request::{self, Event, sockaddr, with_port_of};
+use super::request::{self, Event, NOBODYS, sockaddr, with_port_of};
 use super::scenario;
 
 type Steps = Result<(), Trouble>;
+
+/// The most bytes of private data that siw sends: it counts them, and 4 of its own, in a byte, which then begins anew at 0.
+const SIWS: u8 = 251;
 
 /// A value that no other id has.
 const UID: u64 = 0x0123_4567_89ab_cdef;
@@ -96,14 +99,14 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         all(
             "connect.private_data",
-            "56 bytes of private data are the most of a request",
-            "cm.c ib_send_cm_req",
+            "56 bytes of private data are the most of a request; siw takes 251",
+            "cm.c ib_send_cm_req, siw_cm.c siw_send_mpareqrep",
             private_data_of_a_request,
         ),
         all(
             "reject.private_data",
-            "148 bytes of private data are the most of a rejection",
-            "cm.c ib_send_cm_rej",
+            "148 bytes of private data are the most of a rejection; siw takes 251",
+            "cm.c ib_send_cm_rej, siw_cm.c siw_send_mpareqrep",
             private_data_of_a_rejection,
         ),
         all(
@@ -122,12 +125,37 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 impl Bench<'_> {
-    /// The device must be one whose connections need no queue pair of their own: RoCE and InfiniBand, not iWARP.
-    fn no_iwarp(&self) -> Steps {
+    /// Whether connections of the device are iWARP's; InfiniBand's, which are RoCE's too, otherwise.
+    fn is_iwarp(&self) -> Result<bool, Trouble> {
         match self.machine.driver {
-            Driver::Rxe => Ok(()),
-            _ => Err(Trouble::Skip("connections of this device need a queue pair".into())),
+            Driver::Rxe => Ok(false),
+            Driver::Siw => Ok(true),
+            Driver::Other => Err(Trouble::Skip("the transport of this device is not known".into())),
         }
+    }
+
+    /// Goes on only where the transport has datagrams.
+    fn has_datagrams(&self) -> Steps {
+        if self.is_iwarp()? {
+            return Err(Trouble::Skip("iWARP has no datagrams".into()));
+        }
+        Ok(())
+    }
+
+    /// What CONNECT is given: iWARP's connection manager wants a queue pair, InfiniBand's does with a number that is nobody's.
+    fn connectable(&mut self) -> Result<u32, Trouble> {
+        if self.is_iwarp()? { self.qp_number() } else { Ok(NOBODYS) }
+    }
+
+    /// That the client of uid 2 is rejected: the event's bytes.
+    fn is_rejected(&mut self, active: File, client: u32) -> Result<Vec<u8>, Trouble> {
+        let (seen, bytes) = self.event(active)?;
+        // A reason of InfiniBand's, "consumer defined", or a negative errno.
+        let status =
+            if self.is_iwarp()? { 0_u32.wrapping_sub(ECONNRESET.unsigned_abs()) } else { 28 };
+        let event = Type::RDMA_CM_EVENT_REJECTED;
+        same("the event", seen, Event { uid: 2, id: client, event, status })?;
+        Ok(bytes)
     }
 
     fn nothing_to_take(&mut self, channel: File) -> Steps {
@@ -175,10 +203,10 @@ impl Bench<'_> {
 
     /// A listener, and a client whose request waits there. On the passive and the active channel.
     fn request_waits(&mut self, passive: File, active: File) -> Result<(u32, u32), Trouble> {
-        self.no_iwarp()?;
+        let qp_num = self.connectable()?;
         let (listener, to) = self.listener(passive, RDMA_PS_TCP, 8)?;
         let client = self.resolved(active, RDMA_PS_TCP, 2, &to)?;
-        self.expect("CONNECT", active, &request::connect(client, 56), Done(0))?;
+        self.expect("CONNECT", active, &request::connect(client, qp_num, 56), Done(0))?;
         self.wait("the request", passive)?;
         Ok((listener, client))
     }
@@ -319,28 +347,33 @@ fn count_moves(bench: &mut Bench<'_>) -> Steps {
     same("the number of events", bench.destroy(new, id)?, 2)
 }
 
-/// Takes the request that waits: the new id.
-fn take_request(bench: &mut Bench<'_>, passive: File, listener: u32) -> Result<u32, Trouble> {
+/// Takes the request that waits, with so much private data: the new id.
+fn take_request(
+    bench: &mut Bench<'_>,
+    passive: File,
+    listener: u32,
+    private_data: u8,
+) -> Result<u32, Trouble> {
     let (event, bytes) = bench.event(passive)?;
     same("the uid", event.uid, UID)?;
     same("the event", event.event, Type::RDMA_CM_EVENT_CONNECT_REQUEST)?;
     same("whether the handle is the listener's", event.id == listener, false)?;
     // Private data and its length, in the parameters.
-    same("the private data", &bytes[28..84], &[7; 56][..])?;
-    same("its length", bytes[20 + 264], 56)?;
+    let length = usize::from(private_data);
+    same("the private data", &bytes[28..28 + length], &vec![7; length][..])?;
+    same("its length", bytes[20 + 264], private_data)?;
     Ok(event.id)
 }
 
 fn request_answered(bench: &mut Bench<'_>) -> Steps {
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (listener, client) = bench.request_waits(passive, active)?;
-    let new = take_request(bench, passive, listener)?;
+    let new = take_request(bench, passive, listener, 56)?;
     bench.expect("REJECT", passive, &request::reject(new, b"no", 2), Done(0))?;
-    let (event, bytes) = bench.event(active)?;
-    let rejected = Type::RDMA_CM_EVENT_REJECTED;
-    same("the event", event, Event { uid: 2, id: client, event: rejected, status: 28 })?;
+    let bytes = bench.is_rejected(active, client)?;
     same("the private data", &bytes[28..31], b"no\0")?;
-    same("its length", bytes[20 + 264], 148)?;
+    // InfiniBand's message has one length.
+    same("its length", bytes[20 + 264], if bench.is_iwarp()? { 2 } else { 148 })?;
     same("the number of events of the new id", bench.destroy(passive, new)?, 0)?;
     same("the number of events of the listener", bench.destroy(passive, listener)?, 1)?;
     same("the number of events of the client", bench.destroy(active, client)?, 3)
@@ -351,54 +384,58 @@ fn request_dropped(bench: &mut Bench<'_>) -> Steps {
     let (listener, client) = bench.request_waits(passive, active)?;
     same("the number of events", bench.destroy(passive, listener)?, 0)?;
     bench.nothing_to_take(passive)?;
-    let (event, _) = bench.event(active)?;
-    same("the event", event.event, Type::RDMA_CM_EVENT_REJECTED)?;
-    same("uid and handle", (event.uid, event.id), (2, client))?;
+    bench.is_rejected(active, client)?;
     same("the number of events of the client", bench.destroy(active, client)?, 3)
 }
 
 fn request_outlives(bench: &mut Bench<'_>) -> Steps {
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (listener, client) = bench.request_waits(passive, active)?;
-    let new = take_request(bench, passive, listener)?;
+    let new = take_request(bench, passive, listener, 56)?;
     same("the number of events", bench.destroy(passive, listener)?, 1)?;
     bench.expect("REJECT", passive, &request::reject(new, &[], 0), Done(0))?;
-    let (event, _) = bench.event(active)?;
-    same("the event", event.event, Type::RDMA_CM_EVENT_REJECTED)?;
-    same("uid and handle", (event.uid, event.id), (2, client))?;
+    bench.is_rejected(active, client)?;
     same("the number of events", bench.destroy(passive, new)?, 0)
 }
 
 fn private_data_of_a_request(bench: &mut Bench<'_>) -> Steps {
-    bench.no_iwarp()?;
+    let is_iwarp = bench.is_iwarp()?;
+    let qp_num = bench.connectable()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (listener, to) = bench.listener(passive, RDMA_PS_TCP, 8)?;
     let client = bench.resolved(active, RDMA_PS_TCP, 2, &to)?;
-    let long = request::connect(client, 57);
-    bench.expect("CONNECT with 57 bytes", active, &long, Errno(EINVAL))?;
-    bench.expect("CONNECT with 56 bytes", active, &request::connect(client, 56), Done(0))?;
-    take_request(bench, passive, listener).map(drop)
+    let connect = |length| request::connect(client, qp_num, length);
+    let most = if is_iwarp { SIWS } else { 56 };
+    if !is_iwarp {
+        bench.expect("CONNECT with 57 bytes", active, &connect(57), Errno(EINVAL))?;
+    }
+    bench.expect("CONNECT with the most bytes", active, &connect(most), Done(0))?;
+    take_request(bench, passive, listener, most).map(drop)
 }
 
 fn private_data_of_a_rejection(bench: &mut Bench<'_>) -> Steps {
+    let is_iwarp = bench.is_iwarp()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
-    let (listener, _) = bench.request_waits(passive, active)?;
-    let new = take_request(bench, passive, listener)?;
-    let reject = |length| request::reject(new, &[9; 149], length);
-    bench.expect("REJECT with 149 bytes", passive, &reject(149), Errno(EINVAL))?;
-    bench.expect("REJECT with 148 bytes", passive, &reject(148), Done(0))?;
-    let (event, bytes) = bench.event(active)?;
-    same("the event", event.event, Type::RDMA_CM_EVENT_REJECTED)?;
-    same("the private data", &bytes[28..176], &[9; 148][..])
+    let (listener, client) = bench.request_waits(passive, active)?;
+    let new = take_request(bench, passive, listener, 56)?;
+    let most = if is_iwarp { SIWS } else { 148 };
+    let reject = |length| request::reject(new, &vec![9; usize::from(most) + 1], length);
+    if !is_iwarp {
+        bench.expect("REJECT with 149 bytes", passive, &reject(149), Errno(EINVAL))?;
+    }
+    bench.expect("REJECT with the most bytes", passive, &reject(most), Done(0))?;
+    let bytes = bench.is_rejected(active, client)?;
+    let length = usize::from(most);
+    same("the private data", &bytes[28..28 + length], &vec![9; length][..])
 }
 
 fn backlog(bench: &mut Bench<'_>) -> Steps {
-    bench.no_iwarp()?;
+    bench.has_datagrams()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (_, to) = bench.listener(passive, RDMA_PS_UDP, 1)?;
     let ask = |bench: &mut Bench<'_>, uid| {
         let client = bench.resolved(active, RDMA_PS_UDP, uid, &to)?;
-        bench.expect("CONNECT", active, &request::connect(client, 0), Done(0))?;
+        bench.expect("CONNECT", active, &request::connect(client, NOBODYS, 0), Done(0))?;
         Ok::<_, Trouble>(client)
     };
     ask(bench, 2)?;
@@ -419,7 +456,7 @@ fn backlog(bench: &mut Bench<'_>) -> Steps {
 }
 
 fn group(bench: &mut Bench<'_>) -> Steps {
-    bench.no_iwarp()?;
+    bench.has_datagrams()?;
     let address = bench.address()?;
     let (channel, other) = (bench.channel()?, bench.channel()?);
     let id = bench.create(channel, RDMA_PS_UDP, 1)?;

@@ -267,7 +267,7 @@ fn lengths_of_destinations(bench: &mut Bench<'_>) -> Steps {
 
 fn invalid_parameters(bench: &mut Bench<'_>) -> Steps {
     let channel = bench.channel()?;
-    let mut call = request::connect(NEVER, 0);
+    let mut call = request::connect(NEVER, request::NOBODYS, 0);
     bench.expect("CONNECT", channel, &call, Errno(ENOENT))?;
     call.bytes[8 + std::mem::offset_of!(rdma_ucm_conn_param, valid)] = 0;
     bench.expect("CONNECT without parameters", channel, &call, Errno(EINVAL)).map(drop)

@@ -15,6 +15,9 @@ use super::super::kernel::{Call, File, Target};
 /// Bytes of the header.
 const HEADER: usize = size_of::<rdma_ucm_cmd_hdr>();
 
+/// The number of a queue pair that is not there.
+pub(super) const NOBODYS: u32 = 0x1234;
+
 /// Where most requests have the address of their response.
 pub(super) const FIRST: Option<usize> = Some(0);
 
@@ -118,10 +121,10 @@ pub(super) fn reject(id: u32, private_data: &[u8], length: u8) -> Call {
     of(&request)
 }
 
-/// CONNECT with this much private data. The queue pair is nobody's: only InfiniBand's connection manager bears that.
-pub(super) fn connect(id: u32, private_data: u8) -> Call {
+/// CONNECT with the queue pair of this number and this much private data.
+pub(super) fn connect(id: u32, qp_num: u32, private_data: u8) -> Call {
     let conn_param = rdma_ucm_conn_param {
-        qp_num: 0x1234,
+        qp_num,
         qkey: 0,
         private_data: [7; 256],
         private_data_len: private_data,

@@ -120,29 +120,42 @@ impl Bench<'_> {
         Ok(u32_at(&self.expect("ALLOC_PD", file, &alloc_pd(), Done(4))?, 0))
     }
 
-    /// A command whose response begins with a handle, and ends with what a driver adds.
-    fn handle(
+    /// A command whose response begins with a handle, and ends with what a driver adds: that response.
+    fn object(
         &mut self,
         what: &str,
         file: File,
         (number, core): (u32, &[u8]),
         response: usize,
         drivers: usize,
-    ) -> Result<u32, Trouble> {
+    ) -> Result<Vec<u8>, Trouble> {
         let call = request::write(number, core.to_vec(), response, response + DRIVERS);
-        let handle = u32_at(&self.made(what, file, &call, response, [drivers; 2])?, 0);
-        same("whether the handle is a small number", handle < 1 << 16, true)?;
-        Ok(handle)
+        let answer = self.made(what, file, &call, response, [drivers; 2])?;
+        same("whether the handle is a small number", u32_at(&answer, 0) < 1 << 16, true)?;
+        Ok(answer)
     }
 
     fn cq(&mut self, file: File) -> Result<u32, Trouble> {
         let core = ib_uverbs_create_cq { cqe: 1, comp_channel: -1, ..Default::default() };
         let response = size_of::<ib_uverbs_create_cq_resp>();
         let request = (IB_USER_VERBS_CMD_CREATE_CQ, core.as_bytes());
-        self.handle("CREATE_CQ", file, request, response, 16)
+        Ok(u32_at(&self.object("CREATE_CQ", file, request, response, 16)?, 0))
     }
 
     fn qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<u32, Trouble> {
+        Ok(u32_at(&self.created_qp(file, pd_handle, cq)?, 0))
+    }
+
+    /// The number of a queue pair, which is there until the check ends.
+    pub(in super::super) fn qp_number(&mut self) -> Result<u32, Trouble> {
+        let file = self.context()?;
+        let (pd, cq) = (self.pd(file)?, self.cq(file)?);
+        let answer = self.created_qp(file, pd, cq)?;
+        Ok(u32_at(&answer, offset_of!(ib_uverbs_create_qp_resp, qpn)))
+    }
+
+    /// The response of CREATE_QP.
+    fn created_qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<Vec<u8>, Trouble> {
         let core = ib_uverbs_create_qp {
             pd_handle,
             send_cq_handle: cq,
@@ -156,7 +169,7 @@ impl Bench<'_> {
         };
         let response = size_of::<ib_uverbs_create_qp_resp>();
         let request = (IB_USER_VERBS_CMD_CREATE_QP, core.as_bytes());
-        self.handle("CREATE_QP", file, request, response, 32)
+        self.object("CREATE_QP", file, request, response, 32)
     }
 }
 

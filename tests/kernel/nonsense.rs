@@ -1,5 +1,7 @@
 //! Peers who speak nonsense: the safe tier says so of each, and goes on with the next.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
@@ -7,8 +9,9 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::endpoint::{Connector, Listener, Settings};
 use rdmacm::verbs::{SendFlags, SendOperation};
+use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, Side, channel, listen, request, resolve, rxe};
+use crate::bed::{LONG, Side, channel, listen, request, resolve, rxe, siw};
 use crate::dice::Dice;
 use crate::endpoint_connect::objects_at;
 use crate::endpoint_messages::{filled, receives};
@@ -173,4 +176,62 @@ fn servers_who_do_are_told_of() {
     }
     drop((listener, channel));
     assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// What asks for a connection of iWARP: `struct mpa_rr` of `drivers/infiniband/sw/siw/iwarp.h`, of revision 1, and
+/// private data.
+fn mpa_request(private_data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(private_data.len()).expect("it is short").to_be_bytes();
+    [b"MPA ID Req Frame", &[0, 1][..], &length, private_data].concat()
+}
+
+/// None of them goes before siw has taken the connection, which would be the end of the listener: until then the
+/// listener's endpoint is that of the socket too, and is freed with it while it is still in a list.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_comes_by_tcp_and_is_no_device_leaves_a_listener_on_siw_to_the_others() {
+    let before = objects_at(siw(0));
+    let mut dice = Dice(0xda94_2042_e4dd_58b5);
+    let listener = Listener::bind(siw(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let (mut silent, mut accepted) = (Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let mut stream = TcpStream::connect(server).expect("connect");
+        let private_data = bytes(&mut dice);
+        let request = mpa_request(&private_data);
+        let mut say = |bytes: &[u8]| stream.write_all(bytes).expect("say it");
+        match dice.roll(5) {
+            0 => say(&bytes(&mut dice).repeat(20)),
+            1 => say(&request[..dice.roll(request.len())]),
+            // What is asked for more than there can be.
+            2 => say(&[&request[..18], &[0xff; 600]].concat()),
+            what => {
+                say(&request);
+                let incoming = listener.incoming_timeout(LONG).expect("a request");
+                assert_eq!(incoming.private_data(), private_data, "round {round}");
+                if what == 3 {
+                    drop(stream);
+                    let gone = incoming.accept(&settings(), b"", LONG);
+                    let heard = gone.and_then(|connection| connection.recv_timeout(LONG));
+                    assert!(!matches!(heard, Ok(Some(_))), "round {round}: {heard:?}");
+                } else {
+                    let connection = incoming.accept(&settings(), b"", LONG).expect("accept");
+                    say(&bytes(&mut dice).repeat(20));
+                    drop(stream);
+                    let heard = connection.recv_timeout(LONG);
+                    assert!(!matches!(heard, Ok(Some(_))), "round {round}: {heard:?}");
+                    accepted += 1;
+                }
+                continue;
+            }
+        }
+        silent.push(stream);
+        if round % 5 == 0 {
+            serves_another(&listener);
+        }
+    }
+    serves_another(&listener);
+    assert!(accepted > 0 && silent.len() > 3, "{accepted} accepted, {} silent", silent.len());
+    drop((listener, silent));
+    wait_until("the kernel has nothing left of it", || objects_at(siw(0)) == before);
 }

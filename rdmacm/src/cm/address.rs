@@ -122,6 +122,9 @@ impl CmId {
     /// InfiniBand and RoCE, and the peer asks again; on iWARP, and where the peer asks where to send
     /// datagrams, it is rejected.
     ///
+    /// siw (of Linux 6.12 at least) loses a listener without an event: to it, a TCP connection that ends before the
+    /// driver has taken it is the end of the listener, and it refuses connections from then on.
+    ///
     /// # Errors
     ///
     /// EINVAL on an id that is connected or resolved; EADDRINUSE, with an iWARP device also where TCP

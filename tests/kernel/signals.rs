@@ -7,15 +7,18 @@ use std::thread;
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gettid};
+use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, EventType, PortSpace};
-use rdmacm::endpoint::{Connector, Listener, Settings};
-use rdmacm::verbs::Context;
+use rdmacm::endpoint::{Connector, DatagramSettings, DatagramSocket, Listener, Settings};
+use rdmacm::verbs::{Completion, Context};
 
-use crate::bed::{LONG, asleep, channel, device, id, rxe};
+use crate::bed::{Connection, LONG, asleep, channel, device, id, rxe};
 use crate::child::let_sigusr1_interrupt;
+use crate::endpoint_datagrams::{self, socket};
 use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::filled;
 use crate::endpoint_peer::CALLS;
+use crate::io::Shape;
 
 /// A thread: its number, and its handle.
 type Thread = (Pid, Pthread);
@@ -62,6 +65,40 @@ fn they_end_no_call_of_the_safe_tier() {
             }
         }
     });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn they_end_no_call_of_a_datagram_socket() {
+    let_sigusr1_interrupt();
+    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
+    let client = DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let silent = socket(rxe(0));
+    let address = endpoint_datagrams::address(&silent);
+    let buffer = client.buffer().expect("the only one");
+    let calls: [(&str, &(dyn Fn() -> rdmacm::Result<()> + Sync)); 3] = [
+        ("recv_from", &|| client.recv_from_timeout(LONG).map(drop)),
+        ("buffer", &|| client.buffer_timeout(LONG).map(drop)),
+        ("resolve", &|| client.resolve_timeout(address, LONG).map(drop)),
+    ];
+    thread::scope(|scope| {
+        let waiters = calls.map(|(name, call)| {
+            let (says, hears) = mpsc::channel();
+            let waiter = scope.spawn(move || {
+                announce(&says);
+                call().expect_err("the socket ends")
+            });
+            hail(hears.recv().expect("the thread begins"));
+            assert!(!waiter.is_finished(), "{name}");
+            waiter
+        });
+        client.abort();
+        for waiter in waiters {
+            let error = waiter.join().expect("it comes back");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+        }
+    });
+    drop(buffer);
 }
 
 #[test]
@@ -120,10 +157,15 @@ fn they_interrupt_who_waits_on_the_low_level() {
     listener.listen(0).expect("listen");
     let context = Context::open(&device("rxe0")).expect("open");
     let asynchronous = context.async_events();
-    let calls: [&(dyn Fn() -> rdmacm::Result<()> + Sync); 3] =
-        [&|| listener.get_request().map(drop), &|| asynchronous.get_event().map(drop), &|| {
-            asynchronous.get_event_timeout(LONG).map(drop)
-        }];
+    let connection = Connection::new(Shape::default());
+    let (cq, completions) = (connection.server.io.cq(), connection.server.io.channel());
+    let calls: [&(dyn Fn() -> rdmacm::Result<()> + Sync); 5] = [
+        &|| listener.get_request().map(drop),
+        &|| asynchronous.get_event().map(drop),
+        &|| asynchronous.get_event_timeout(LONG).map(drop),
+        &|| completions.get_event_timeout(LONG).map(drop),
+        &|| cq.wait_timeout(&mut [Completion::default()], LONG).map(drop),
+    ];
     for call in calls {
         let (says, hears) = mpsc::channel();
         thread::scope(|scope| {
@@ -140,4 +182,5 @@ fn they_interrupt_who_waits_on_the_low_level() {
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
     }
+    connection.close();
 }

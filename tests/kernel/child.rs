@@ -5,7 +5,9 @@
 //! Forks, changes credentials, signals and system call filters. Each is done by the kernel's own rules and touches no memory.
 #![expect(unsafe_code, reason = "forks, and changes how a process stands with its kernel")]
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
@@ -106,6 +108,12 @@ pub(crate) fn forbid_ioctl() {
 /// Has ioctls fail for this thread, and no other, as those for RDMA do before Linux 5.0.
 pub(crate) fn forbid_ioctl_to_this_thread() {
     refuse(libc::SYS_ioctl, None, libc::ENOTTY);
+}
+
+/// Has what is written to the file that is opened next fail for this thread.
+pub(crate) fn forbid_writing_to_the_next_file(errno: i32) {
+    let next = File::open("/dev/null").expect("it has the lowest number that is free").as_raw_fd();
+    refuse(libc::SYS_write, Some(next), errno);
 }
 
 /// Has a system call fail for this thread, where it has this first argument.

@@ -6,17 +6,17 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use nix::sys::utsname::uname;
-use rdmacm::ErrorKind;
-use rdmacm::cm::{ConnParam, EventChannel, EventType};
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
 use rdmacm::verbs::{
     AccessFlags, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpState,
     SharedReceiveQueue, SharedReceiveQueueAttributes,
 };
+use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
 
 use crate::bed::{Connection, channel, device, listen, promised, request, resolve, rxe};
-use crate::child::{forbid_ioctl, forbid_netlink, hide, in_child};
+use crate::child::{forbid_ioctl, forbid_netlink, forbid_writing_to_the_next_file, hide, in_child};
 use crate::io::Shape;
 
 fn names(devices: &[Device]) -> String {
@@ -139,18 +139,8 @@ fn verbs_of_another_abi_version_are_refused() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rings_of_another_version_are_left_alone() {
-    let class = "/sys/class/infiniband_verbs";
-    let uverbs = device("rxe0").uverbs().expect("it has verbs").name().to_owned();
-    let directory = format!("{class}/{uverbs}");
-    let number = fs::read_to_string(format!("{directory}/dev")).expect("read");
     in_child(|| {
-        forbid_netlink();
-        hide(class);
-        fs::create_dir(&directory).expect("a directory");
-        fs::write(format!("{class}/abi_version"), "6\n").expect("the version");
-        for (file, text) in [("ibdev", "rxe0\n"), ("abi_version", "9\n"), ("dev", &number)] {
-            fs::write(format!("{directory}/{file}"), text).expect("write");
-        }
+        show_another_version();
         let (ours, theirs) = (channel(), channel());
         let (_listener, address) = listen(&theirs, rxe(0));
         let client = resolve(&ours, address);
@@ -163,26 +153,79 @@ fn rings_of_another_version_are_left_alone() {
             SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default()).map(drop),
         ];
         for error in rings.map(|made| made.expect_err("its rings are not known")) {
-            assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-            for part in ["rxe0", "RDMA_DRIVER_RXE", "ABI version 9"] {
-                assert!(error.to_string().contains(part), "{error}");
-            }
+            expect_unknown(&error);
         }
-        let named = |qp_num| ConnParam { qp_num, ..ConnParam::default() };
-        client.connect(&named(0x11)).expect("connect");
-        let server = request(&theirs);
-        server.accept(&named(0x22)).expect("accept");
-        let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
-        assert_eq!(event.connection().expect("a connection's").qp_num, 0x22);
-        drop(event);
-        let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
-        assert_eq!(step.dest_qp_num, 0x22);
-        client.establish().expect("establish");
-        theirs.expect_event(EventType::Established).expect("the server is connected");
-        client.disconnect().expect("disconnect");
-        theirs.expect_event(EventType::Disconnected).expect("the server hears of it");
+        connect_named(&ours, &theirs, client, &ConnParam::default());
         memory.destroy().expect("destroy");
     });
+}
+
+/// A driver that wants more than the plain command to open its device: the connection manager serves queue pairs that the
+/// program has by other means.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_device_that_cannot_be_opened_has_its_connections() {
+    for errno in [libc::EINVAL, libc::EFAULT] {
+        in_child(|| {
+            show_another_version();
+            let (ours, theirs) = (channel(), channel());
+            let (_listener, address) = listen(&theirs, rxe(0));
+            let client = resolve(&ours, address);
+            forbid_writing_to_the_next_file(errno);
+            expect_unknown(&client.context().expect_err("its driver wants more"));
+            let most = ConnParam { qp_num: 0x11, ..ConnParam::default() };
+            let error = client.connect(&most).expect_err("nobody knows what the device can");
+            assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+            assert!(error.to_string().contains("rxe0"), "{error}");
+            let rejected = resolve(&ours, address);
+            let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..most };
+            rejected.connect(&depths).expect("connect");
+            request(&theirs).reject(b"no").expect("reject");
+            let event = ours.expect_event(EventType::Rejected).expect_err("it is an error");
+            assert!(matches!(event.kind(), ErrorKind::Rejected(_)), "{event}");
+            connect_named(&ours, &theirs, client, &depths);
+        });
+    }
+}
+
+/// Has rxe0 be a device of which rdmacm knows no rings.
+fn show_another_version() {
+    let class = "/sys/class/infiniband_verbs";
+    let uverbs = device("rxe0").uverbs().expect("it has verbs").name().to_owned();
+    let directory = format!("{class}/{uverbs}");
+    let number = fs::read_to_string(format!("{directory}/dev")).expect("read");
+    forbid_netlink();
+    hide(class);
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(format!("{class}/abi_version"), "6\n").expect("the version");
+    for (file, text) in [("ibdev", "rxe0\n"), ("abi_version", "9\n"), ("dev", &number)] {
+        fs::write(format!("{directory}/{file}"), text).expect("write");
+    }
+}
+
+/// An error that names the device and its driver.
+fn expect_unknown(error: &Error) {
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    for part in ["rxe0", "RDMA_DRIVER_RXE", "ABI version 9"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+/// Makes and ends a connection between queue pairs that only their numbers are known of.
+fn connect_named(ours: &EventChannel, theirs: &EventChannel, client: CmId, depths: &ConnParam) {
+    let named = |qp_num| ConnParam { qp_num, ..depths.clone() };
+    client.connect(&named(0x11)).expect("connect");
+    let server = request(theirs);
+    server.accept(&named(0x22)).expect("accept");
+    let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
+    assert_eq!(event.connection().expect("a connection's").qp_num, 0x22);
+    drop(event);
+    let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
+    assert_eq!(step.dest_qp_num, 0x22);
+    client.establish().expect("establish");
+    theirs.expect_event(EventType::Established).expect("the server is connected");
+    client.disconnect().expect("disconnect");
+    theirs.expect_event(EventType::Disconnected).expect("the server hears of it");
 }
 
 #[test]

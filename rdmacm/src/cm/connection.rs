@@ -73,8 +73,9 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, or `pd` was
-    /// not made in the id's [`context`](Self::context); those of [`QueuePair::new`].
+    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, `pd` was
+    /// not made in the id's [`context`](Self::context), or the id's queue pairs are XRC targets, which are
+    /// no id's own: see [`XrcTarget`](crate::verbs::XrcTarget); those of [`QueuePair::new`].
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
@@ -132,15 +133,16 @@ impl CmId {
     /// bytes (180 on an id for datagrams, 36 more where the peer's address is of InfiniBand, 251 on
     /// iWARP), for depths above the device's, and for no
     /// queue pair at all where a connection is to be; [`ErrorKind::Unsupported`] for datagrams on
-    /// iWARP. On iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
+    /// iWARP, and for depths of [`ConnParam::MAX`] on a device that [cannot be opened](Context::open). On iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
-        let context = self.context()?;
-        let limits = context.depth_limits()?;
+        let device = self.inner.device()?;
+        let limits = device.depth_limits(OPERATION, param)?;
         let qp = self.qp();
         let param = &self.inner.with_header(param);
-        self.inner.check(OPERATION, param, Message::Request, &context, qp.as_ref())?;
+        let transport = device.transport();
+        self.inner.check(OPERATION, param, Message::Request, transport, limits, qp.as_ref())?;
         let request = rdma_ucm_connect {
             conn_param: encode(param, settled(param, limits), qp.as_ref()),
             id: self.inner.handle,
@@ -189,20 +191,22 @@ impl CmId {
     /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
     /// drop the id. [`ErrorKind::Invalid`] on an id that no request brought, or that is accepted
     /// already. Where the command itself is refused the queue pair is in ERR, and the kernel has
-    /// rejected the peer if there was one to reject.
+    /// rejected the peer if there was one to reject. [`ErrorKind::Unsupported`] as for
+    /// [`connect`](Self::connect).
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "accept";
-        let context = self.context()?;
-        let limits = context.depth_limits()?;
+        let device = self.inner.device()?;
+        let limits = device.depth_limits(OPERATION, param)?;
         let (asked, qp, ece) = {
             let state = self.inner.state();
             let vendor_id = state.remote_ece.vendor_id;
             let ece = Ece { vendor_id, options: state.local_ece.options };
             (state.asked, state.qp.clone(), ece)
         };
-        self.inner.check(OPERATION, param, Message::Reply, &context, qp.as_ref())?;
-        self.inner.check_offer(OPERATION, param, asked, context.transport())?;
+        let transport = device.transport();
+        self.inner.check(OPERATION, param, Message::Reply, transport, limits, qp.as_ref())?;
+        self.inner.check_offer(OPERATION, param, asked, transport)?;
         let depths = settled(param, limits.within(asked.unwrap_or_default()));
         let request = rdma_ucm_accept {
             uid: self.inner.token.get().into(),
@@ -255,7 +259,7 @@ impl CmId {
         private_data: &[u8],
     ) -> Result<()> {
         const OPERATION: &str = "reject";
-        let transport = self.context()?.transport();
+        let transport = self.inner.device()?.transport();
         self.inner.check_private_data(OPERATION, private_data, Message::Reject, transport)?;
         let (private_data, private_data_len) = private_data_field(private_data);
         let request = rdma_ucm_reject {
@@ -292,7 +296,7 @@ impl CmId {
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
         self.inner.check_service("disconnect")?;
-        self.context()?;
+        self.inner.device()?;
         self.inner.complete(EventType::Disconnected, || {
             if let Some(qp) = self.qp() {
                 let closes = self.inner.is_closed_by(&qp);
@@ -501,18 +505,18 @@ impl Inner {
         operation: &'static str,
         param: &ConnParam,
         message: Message,
-        context: &Context,
+        transport: Transport,
+        limits: Depths,
         qp: Option<&QueuePair>,
     ) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
         let connected = self.service() == Service::Connected;
-        if !connected && context.transport() == Transport::Iwarp {
+        if !connected && transport == Transport::Iwarp {
             // The kernel would go on to connect by TCP.
             let kind = ErrorKind::Unsupported("datagrams on iWARP".into());
             return Err(Error::new(operation, self.to_string(), kind));
         }
-        self.check_private_data(operation, &param.private_data, message, context.transport())?;
-        let limits = context.depth_limits()?;
+        self.check_private_data(operation, &param.private_data, message, transport)?;
         for (name, wanted, most) in [
             ("responder resources", param.responder_resources, limits.responder_resources),
             ("initiator depth", param.initiator_depth, limits.initiator_depth),

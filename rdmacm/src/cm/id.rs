@@ -9,6 +9,7 @@ use ucma_abi::{Command, rdma_ucm_create_id, rdma_ucm_query_addr, rdma_ucm_query_
 use verbs_abi::AlignedU64;
 use zerocopy::FromZeros;
 
+use super::bound::BoundDevice;
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::create_ep::EndpointQueuePair;
 use super::external::Ece;
@@ -19,7 +20,7 @@ use super::service::Resolution;
 use super::sync::Synchronous;
 use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::addr::Address;
-use crate::device::Guid;
+use crate::device::{self, Guid};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::registry::{Registry, Token};
@@ -34,6 +35,8 @@ pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();
 
 /// In place of a device's index where the kernel, before Linux 5.8, stores none.
 const NO_INDEX: u32 = u32::MAX;
+
+const FIND_DEVICE: &str = "find the device of";
 
 /// A communication id: what a socket is to TCP.
 ///
@@ -458,22 +461,38 @@ impl Inner {
 
     /// The context of the id's device, asked for once.
     pub(super) fn context(&self) -> Result<Context> {
-        const OPERATION: &str = "find the device of";
-        self.check_process(OPERATION)?;
+        self.check_process(FIND_DEVICE)?;
         let mut state = self.state();
         if let Some(context) = &state.context {
             return Ok(context.clone());
         }
+        let (guid, index) = self.bound_to()?;
+        let context = Context::shared_by(guid, index)?;
+        state.context = Some(context.clone());
+        Ok(context)
+    }
+
+    /// The device that the id is bound to, open if it can be.
+    pub(super) fn device(&self) -> Result<BoundDevice> {
+        match self.context() {
+            Ok(context) => Ok(BoundDevice::Open(context)),
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
+                let (guid, index) = self.bound_to()?;
+                device::find(guid, index)?.map(BoundDevice::Closed).ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The GUID of the device that the id is bound to, and its index where the kernel tells that.
+    fn bound_to(&self) -> Result<(Guid, Option<u32>)> {
         let answer = self.query_addr()?;
         let guid = Guid::new(u64::from_be(answer.node_guid.get()));
         if guid == Guid::default() {
             let reason = "the id is not bound to a device: resolve an address first";
-            return Err(Error::invalid(OPERATION, self.to_string(), reason));
+            return Err(Error::invalid(FIND_DEVICE, self.to_string(), reason));
         }
-        let index = Some(answer.ibdev_index).filter(|index| *index != NO_INDEX);
-        let context = Context::shared_by(guid, index)?;
-        state.context = Some(context.clone());
-        Ok(context)
+        Ok((guid, Some(answer.ibdev_index).filter(|index| *index != NO_INDEX)))
     }
 }
 

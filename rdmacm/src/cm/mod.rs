@@ -57,6 +57,7 @@
 //! | `rdma_get_send_comp`, `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait) |
 
 mod address;
+mod bound;
 mod channel;
 #[cfg(test)]
 mod child;

@@ -13,7 +13,8 @@ impl CmId {
     /// `IB_USER_VERBS_CMD_CREATE_SRQ`. The id holds the queue as long as it lives, or until
     /// [`destroy_srq`](Self::destroy_srq); the kernel's object goes when the last holder lets go.
     /// Where several ids are to share one queue, see
-    /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq).
+    /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq). One in an XRC domain is no id's own:
+    /// [`SharedReceiveQueue::in_domain`].
     ///
     /// # Errors
     ///

@@ -21,6 +21,7 @@ mod siw;
 
 use std::os::fd::OwnedFd;
 
+use nix::errno::Errno;
 use verbs_abi::siw::siw_uresp_alloc_ctx;
 use verbs_abi::{
     Command, IB_USER_VERBS_CMD_POLL_CQ, ib_uverbs_create_ah, ib_uverbs_create_ah_resp,
@@ -35,6 +36,7 @@ pub(crate) use self::siw::Leftovers;
 use crate::device::{Chardev, Device, DriverId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
+use crate::sys::remedy;
 use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{Completion, Context, QpState, QpType, ReceiveRequest, SendRequest, Sge};
 
@@ -89,13 +91,25 @@ impl Provider {
         }
     }
 
-    /// Makes `file` a context; the descriptor of its asynchronous events, and how many completion
+    /// Makes `file` the context of `device`; the descriptor of its asynchronous events, and how many completion
     /// vectors it has.
-    pub(crate) fn get_context(self, file: &UverbsFile) -> Result<(OwnedFd, u32), Refused> {
-        match self {
+    pub(crate) fn get_context(self, file: &UverbsFile, device: &Device) -> Result<(OwnedFd, u32)> {
+        const OPERATION: &str = "open the device";
+        let made = match self {
             Self::Siw => file.get_context::<siw_uresp_alloc_ctx>(),
             Self::Rxe | Self::Generic | Self::Unknown => file.get_context::<()>(),
-        }
+        };
+        made.map_err(|refused| match (self, refused) {
+            // Drivers that look for a request, or a place for an answer, of their own.
+            (Self::Unknown, Refused::Os(Errno::EINVAL | Errno::EFAULT)) => {
+                let what = format!("{} wants more than the plain command", driver(device));
+                let kind = ErrorKind::Unsupported(what.into());
+                Error::new(OPERATION, device.name().to_owned(), kind)
+            }
+            (_, refused) => refused
+                .during(OPERATION, device.name().to_owned())
+                .with_remedy(Errno::EAGAIN, remedy::CGROUP),
+        })
     }
 
     /// Registers memory.
@@ -240,11 +254,16 @@ impl Provider {
 #[cold]
 fn unsupported(operation: &'static str, context: &Context) -> Error {
     let device = context.device();
+    let what = format!("the rings of {}", driver(device));
+    Error::new(operation, format!("on {}", device.name()), ErrorKind::Unsupported(what.into()))
+}
+
+/// The driver of `device`, with the version of what it says to programs.
+fn driver(device: &Device) -> String {
     let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
     let version = device.uverbs().and_then(Chardev::abi_version);
     let version = version.map_or_else(String::new, |version| format!(", ABI version {version}"));
-    let what = format!("the rings of {driver}{version}");
-    Error::new(operation, format!("on {}", device.name()), ErrorKind::Unsupported(what.into()))
+    format!("{driver}{version}")
 }
 
 /// The program's end of a completion queue.

@@ -58,6 +58,9 @@ pub(crate) struct Depths {
 }
 
 impl Depths {
+    /// More than any device can do, and not what means the maximum.
+    pub(crate) const MOST: Self = Self { responder_resources: 254, initiator_depth: 254 };
+
     /// What a device says that it can do. One that can do more than 254 is as good as one that can
     /// do that: the connection manager has a byte for it, and 255 in it means the maximum.
     fn of_device(responder_resources: u32, initiator_depth: u32) -> Self {
@@ -85,14 +88,16 @@ impl Context {
     ///
     /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe,
     /// siw, and devices whose driver keeps its queues in the kernel (hfi1, qib); on another driver's
-    /// device they are [`ErrorKind::Unsupported`].
+    /// device they are [`ErrorKind::Unsupported`]. So is opening where the driver asks for more than the plain
+    /// command (mlx4, mlx5, irdma and others): of such a device the connection manager alone is to be had, for queue
+    /// pairs that the program has by other means.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
     /// to the user, with EMFILE where the process has no more descriptors, with EAGAIN where its rdma cgroup has
-    /// no more contexts; EIO or ENXIO where the device went; EINVAL where a driver that this crate does not know
-    /// asks for more than the plain command.
+    /// no more contexts; EIO or ENXIO where the device went; [`ErrorKind::Unsupported`] where a driver that this crate does
+    /// not know says EINVAL or EFAULT.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
         const OPERATION: &str = "open the device";
@@ -105,10 +110,7 @@ impl Context {
         let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
         let file = UverbsFile::open(&node.path(), node.device_number(), driver)?;
         let provider = Provider::of(device, &file);
-        let (async_events, completion_vectors) =
-            provider.get_context(&file).map_err(|refused| {
-                refused.during(OPERATION, subject()).with_remedy(Errno::EAGAIN, remedy::CGROUP)
-            })?;
+        let (async_events, completion_vectors) = provider.get_context(&file, device)?;
         let inner = Inner {
             file,
             async_file: EventFile::new(async_events, "the asynchronous events"),

@@ -1,0 +1,47 @@
+//! The device that an id is bound to, as far as connections depend on it.
+
+use super::param::ConnParam;
+use crate::device::{Device, Transport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::{Context, Depths};
+
+/// The device that an id is bound to.
+#[derive(Debug)]
+pub(super) enum BoundDevice {
+    Open(Context),
+    /// Its driver wants to be asked in a way that this crate does not know. The kernel's connection manager serves it all
+    /// the same, for queue pairs that somebody else has made.
+    Closed(Device),
+}
+
+impl BoundDevice {
+    pub(super) fn transport(&self) -> Transport {
+        match self {
+            Self::Open(context) => context.transport(),
+            Self::Closed(device) => device.transport().unwrap_or(Transport::InfiniBand),
+        }
+    }
+
+    /// How deep the device goes, for what `param` says of it. Nobody can ask one that is closed, so that `param` has to be
+    /// what its user knows.
+    pub(super) fn depth_limits(
+        &self,
+        operation: &'static str,
+        param: &ConnParam,
+    ) -> Result<Depths> {
+        match self {
+            Self::Open(context) => context.depth_limits(),
+            Self::Closed(_)
+                if param.responder_resources != ConnParam::MAX
+                    && param.initiator_depth != ConnParam::MAX =>
+            {
+                Ok(Depths::MOST)
+            }
+            Self::Closed(device) => {
+                let what = "the most that a device can that this crate cannot open: the depths have to be named";
+                let kind = ErrorKind::Unsupported(what.into());
+                Err(Error::new(operation, format!("on {}", device.name()), kind))
+            }
+        }
+    }
+}

@@ -60,11 +60,11 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_create_qp` | [`CmId::create_qp`](crate::cm::CmId::create_qp); with queues that come with it [`CmId::create_endpoint_qp`](crate::cm::CmId::create_endpoint_qp) |
-//! | `rdma_create_qp_ex` | the same |
+//! | `rdma_create_qp_ex` | the same; of XRC see [`verbs::xrc`](crate::verbs::XrcTarget) |
 //! | `rdma_destroy_qp` | [`CmId::destroy_qp`](crate::cm::CmId::destroy_qp) |
 //! | `rdma_init_qp_attr` | [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) |
 //! | `rdma_create_srq` | [`CmId::create_srq`](crate::cm::CmId::create_srq) |
-//! | `rdma_create_srq_ex` | the same |
+//! | `rdma_create_srq_ex` | the same; in an XRC domain [`SharedReceiveQueue::in_domain`](crate::verbs::SharedReceiveQueue::in_domain) |
 //! | `rdma_destroy_srq` | [`CmId::destroy_srq`](crate::cm::CmId::destroy_srq) |
 //! | `rdma_get_devices` | [`device::list`](crate::device::list), and [`Context::shared`](crate::verbs::Context::shared) for each |
 //! | `rdma_free_devices` | dropping them |

@@ -15,6 +15,7 @@ use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::xrc::XrcDomain;
+use crate::device::DriverId;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::provider::ReceiveRing;
@@ -207,7 +208,9 @@ impl SharedReceiveQueue {
     /// # Errors
     ///
     /// EINVAL for a size above the device's, below the limit or below the number of requests that
-    /// are posted; ENOMEM; [`ErrorKind::Unsupported`] where the driver cannot (siw);
+    /// are posted; ENOMEM; [`ErrorKind::Unsupported`] where the driver cannot (siw), or would lose what is posted
+    /// (hfi1, qib: `rvt_modify_srq` carries over what stands in a ring that programs have mapped, and this crate posts
+    /// by commands);
     /// [`ErrorKind::WouldDeadlock`] where this thread has the
     /// [`receive_queue`](Self::receive_queue); [`ErrorKind::DeviceGone`],
     /// [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
@@ -218,6 +221,12 @@ impl SharedReceiveQueue {
         const OPERATION: &str = "resize";
         let context = self.context();
         context.check_usable(OPERATION, || self.subject())?;
+        if let Some(driver @ (DriverId::RDMA_DRIVER_HFI1 | DriverId::RDMA_DRIVER_QIB)) =
+            context.device().driver()
+        {
+            let what = format!("resizing by {driver}, which would lose what is posted");
+            return Err(Error::new(OPERATION, self.subject(), ErrorKind::Unsupported(what.into())));
+        }
         let request = ib_uverbs_modify_srq {
             attr_mask: ib_srq_attr_mask::IB_SRQ_MAX_WR,
             max_wr,

@@ -187,12 +187,22 @@ impl SharedReceiveQueue {
 /// | `ibv_query_xrc_rcv_qp` | [`XrcTarget::query`] | `QUERY_QP` |
 /// | `ibv_unreg_xrc_rcv_qp` | [`XrcTarget::unregister`], or dropping it | `DESTROY_QP` |
 /// | `ibv_create_xrc_srq` | [`SharedReceiveQueue::in_domain`] | `CREATE_XSRQ` |
+/// | `xrc_srq_num` of the queue | [`SharedReceiveQueue::number`] | |
+/// | `ibv_post_send` with `xrc_remote_srq_num` | none: the command has no place for it | `POST_SEND` |
 /// | `ibv_close_xrc_domain` | [`XrcDomain::close`], or dropping it | `CLOSE_XRCD` |
 ///
 /// The queue pair lives in the kernel until the last who has created or opened it lets go, in
 /// whichever process that is and whether by a call or by its end; who created it is one of them.
 /// The old calls go by number and register a process once. Here each [`open`](Self::open) is a
 /// handle of its own, even in the same process, which counts for itself.
+///
+/// # With the connection manager
+///
+/// A listener of [`with_qp_type`](crate::cm::CmId::with_qp_type) for targets hears initiators only. Its requests have no
+/// queue pair of their own: make a target in a domain of the id's [`context`](crate::cm::CmId::context), bring it to INIT
+/// and RTR with what [`init_qp_attr`](crate::cm::CmId::init_qp_attr) says for each, name it in
+/// [`ConnParam::qp_num`](crate::cm::ConnParam::qp_num) with [`srq`](crate::cm::ConnParam::srq) set, and accept. The side that
+/// connects has an initiator of its own by [`create_qp`](crate::cm::CmId::create_qp).
 ///
 /// A clone is the same handle.
 #[doc(alias = "ibv_create_xrc_rcv_qp")]

@@ -1,6 +1,6 @@
 //! Posts and polls, each kind in a function of its own, for a profiler that counts the instructions
 //! of functions: what `valgrind --tool=callgrind` says that one of them costs, kernel not counted, is
-//! `COUNT` times what one request or poll does.
+//! `COUNT` times what one request or poll does. `cargo xtask bench posts` has it count beside `posts.c`.
 //!
 //! Connects to itself at ADDRESS, which chooses the device.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
@@ -63,8 +63,7 @@ fn main() -> Outcome {
         let request = ReceiveRequest { wr_id: 1, scatter: &scatter };
         receive(&receiver, &request, count)?;
         receive_kept(&receiver, &request, count)?;
-        receive_list(&receiver, &request, count)?;
-        receive(&receiver, &request, count)?;
+        receive_list(&receiver, &request, 2 * count)?;
         server.accept(&ConnParam::default())?;
         connecting.join().map_err(|_| "the client panicked")??;
         let sender = client.qp().ok_or("no queue pair")?;
@@ -90,15 +89,14 @@ fn send_all(sender: &QueuePair, memory: &MemoryRegion, count: usize) -> Outcome 
         payload: Payload::Gather(&pieces),
         flags: SendFlags::empty(),
     };
-    let (remote_addr, rkey) = (memory.addr(), memory.rkey());
     let message = request(SendOperation::Send);
     send(sender, &message, count)?;
     send_kept(sender, &message, count)?;
     send_list(sender, &message, count)?;
     send_inline(sender, message, count)?;
-    write(sender, &request(SendOperation::Write { remote_addr, rkey }), count)?;
     // The peer answers it when it has all that was sent before.
-    let read = request(SendOperation::Read { remote_addr, rkey });
+    let operation = SendOperation::Read { remote_addr: memory.addr(), rkey: memory.rkey() };
+    let read = request(operation);
     let read = SendRequest { flags: SendFlags::SIGNALED, ..read };
     // SAFETY: nobody looks at the memory, which stays registered.
     unsafe { sender.post_send(&read) }?;
@@ -159,15 +157,6 @@ fn send_inline(qp: &QueuePair, message: SendRequest<'_>, count: usize) -> Outcom
         unsafe { qp.post_send(&request) }?;
     }
     Ok(())
-}
-
-#[inline(never)]
-fn write(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
-    for _ in 0..count {
-        // SAFETY: as above.
-        unsafe { qp.post_send(request) }?;
-    }
-    check(count, count)
 }
 
 #[inline(never)]

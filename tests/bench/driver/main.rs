@@ -4,6 +4,7 @@
 //! - `connect` and the directories of our programs, linked dynamically and statically, for
 //!   [what a connection costs](connect);
 //! - `calls`, `latency` or `rates` and the directory of our programs for [what messages cost](data);
+//! - `posts` and the same for [what posting and polling cost the program](posts);
 //! - `endpoint` and the same for [what they cost on the safe tier](endpoint);
 //! - `alone` and the directory of our static program for [what it takes](alone), with an exit status.
 //!
@@ -14,6 +15,7 @@ mod connect;
 mod data;
 mod endpoint;
 mod peer;
+mod posts;
 mod rounds;
 mod run;
 mod scheduler;
@@ -55,6 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (Some("calls"), [directory]) => data::calls(&device, address, Path::new(directory)),
         (Some("latency"), [directory]) => data::latency(&device, address, Path::new(directory)),
         (Some("rates"), [directory]) => data::rates(&device, address, Path::new(directory)),
+        (Some("posts"), [directory]) => posts::rows(address, Path::new(directory)),
         (Some("alone"), [directory]) => alone::rows(&device, address, Path::new(directory)),
         (Some("endpoint"), [directory]) => {
             names = ["safe", "other"];

@@ -41,14 +41,14 @@ A command line that is wrong ends with status 2.
       virtual machines with every kernel or the one named. SECONDS limit one test program in one virtual
       machine. The last line is `N passed, N failed`.
 
-  bench connect|data|endpoint [--kernel 6.1|6.12|latest] [--device rxe|siw]
+  bench connect|data|endpoint|posts [--kernel 6.1|6.12|latest] [--device rxe|siw]
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
       6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
       connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
-      `data` what messages cost, beside perftest's, for sizes from 2 to 65536: system calls, latency,
+      `data` what messages cost, beside perftest's, for sizes from 2 to 65536: latency, system calls (of three sizes),
       bandwidth and rate, again by the instructions; `endpoint` what messages of the safe tier cost,
       by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
-      thread. Goals that are not reached are named; they do not change the exit status.
+      thread; `posts` the program's instructions for each post and poll, beside the C library's. Goals that are not reached are named; they do not change the exit status.
 
   faults [--all] [--kernel 6.1|6.12|latest] [WORD...]
       Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
@@ -226,7 +226,8 @@ fn fuzz(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 
 fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     let Some(name) = arguments.next() else {
-        let message = format!("bench: the subject is missing: connect, data or endpoint; {HELP}");
+        let message =
+            format!("bench: the subject is missing: connect, data, endpoint or posts; {HELP}");
         return Err(Error::new(message));
     };
     let subject = name.to_str().and_then(Subject::from_name);

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use guest::error::{Error, Result};
@@ -19,6 +19,8 @@ const PACKAGE: &str = "rdmacm-tests";
 /// The package with the tools that measure by themselves.
 const TOOLS: &str = "rdmatools";
 const DRIVER: &str = "bench-driver";
+/// What is measured beside our program that posts.
+const C_POSTS: &str = "bench-posts-c";
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +31,13 @@ pub(crate) enum Subject {
     Data,
     /// What messages cost on the safe tier.
     Endpoint,
+    /// What posting and polling cost the program.
+    Posts,
 }
 
 impl Subject {
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        [Self::Connect, Self::Data, Self::Endpoint]
+        [Self::Connect, Self::Data, Self::Endpoint, Self::Posts]
             .into_iter()
             .find(|subject| subject.name() == name)
     }
@@ -43,16 +47,24 @@ impl Subject {
             Self::Connect => "connect",
             Self::Data => "data",
             Self::Endpoint => "endpoint",
+            Self::Posts => "posts",
         }
     }
 
-    /// The C programs, and what counts their system calls.
-    fn packages(self) -> [&'static str; 3] {
-        let programs = match self {
-            Self::Connect => "rdmacm-utils",
-            Self::Data | Self::Endpoint => "perftest",
-        };
-        ["ibverbs-providers", programs, "strace"]
+    /// The C programs, or what makes them, and what counts their system calls or instructions.
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Connect => &["ibverbs-providers", "rdmacm-utils", "strace"],
+            Self::Data | Self::Endpoint => &["ibverbs-providers", "perftest", "strace"],
+            Self::Posts => &[
+                "gcc",
+                "ibverbs-providers",
+                "libc6-dev",
+                "libibverbs-dev",
+                "librdmacm-dev",
+                "valgrind",
+            ],
+        }
     }
 
     /// What is measured in a guest each.
@@ -61,6 +73,7 @@ impl Subject {
             Self::Connect => &[Part::Connect],
             Self::Data => &[Part::Calls, Part::Latency, Part::Rates],
             Self::Endpoint => &[Part::Endpoint],
+            Self::Posts => &[Part::Posts],
         }
     }
 }
@@ -73,6 +86,7 @@ enum Part {
     Latency,
     Rates,
     Endpoint,
+    Posts,
 }
 
 impl Part {
@@ -83,13 +97,14 @@ impl Part {
             Self::Latency => "latency",
             Self::Rates => "rates",
             Self::Endpoint => "endpoint",
+            Self::Posts => "posts",
         }
     }
 
     /// With a clock that counts instructions, times are what was executed, and nearly the same in every run,
     /// whatever else this machine does.
     fn counts_instructions(self) -> bool {
-        self != Self::Calls
+        !matches!(self, Self::Calls | Self::Posts)
     }
 
     /// Where the client, the server and the kernel's threads run beside each other, times differ by half: one processor
@@ -97,7 +112,7 @@ impl Part {
     /// latencies take a processor for each side and one for the kernel's threads, which take turns.
     fn processors(self) -> NonZeroUsize {
         match self {
-            Self::Calls => host::processors(),
+            Self::Calls | Self::Posts => host::processors(),
             Self::Latency => NonZeroUsize::MIN.saturating_add(2),
             Self::Connect | Self::Rates | Self::Endpoint => NonZeroUsize::MIN,
         }
@@ -106,7 +121,7 @@ impl Part {
     /// Many runs, one after the other, in a machine that others may load.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Connect | Self::Calls | Self::Endpoint => 1200,
+            Self::Connect | Self::Calls | Self::Endpoint | Self::Posts => 1200,
             Self::Latency | Self::Rates => 7200,
         })
     }
@@ -141,6 +156,15 @@ pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> R
     host::run(&mut cargo, "build the programs")?;
     let release = host::build_directory().join("release");
     let driver = release.join(DRIVER);
+    if subject == Subject::Posts {
+        let source = host::workspace().join("tests/bench/posts.c");
+        let mut compiler = Command::new("gcc");
+        compiler
+            .args(["-O2", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", "-o"])
+            .arg(release.join(C_POSTS));
+        compiler.arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
+        host::run(&mut compiler, "build the C program")?;
+    }
     let mut directories = vec![release];
     if subject == Subject::Connect {
         directories.push(host::build_static(PACKAGE, "release")?);

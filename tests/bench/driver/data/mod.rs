@@ -43,6 +43,9 @@ const LIST: u32 = 16;
 const LISTED_SIZE: u32 = 16;
 const LIST_GOAL: f64 = 1.2;
 
+/// The shortest messages, and of those whose completions are asked for differently the longest.
+const TRACED_SIZES: [u32; 3] = [2, 4096, 65_536];
+
 /// Messages of two runs under strace: each costs what the longer one makes more calls for.
 const TRACED: [u32; 2] = [100, 1100];
 
@@ -53,7 +56,9 @@ pub(crate) fn calls(
     directory: &Path,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let bench = Bench::new(device, address, directory)?;
-    latencies().chain(bandwidths()).map(|load| bench.calls(&load)).collect()
+    let loads = latencies().chain(bandwidths());
+    let sized = loads.flat_map(|load| TRACED_SIZES.map(|size| Load { size, ..load }));
+    sized.map(|load| bench.calls(&load)).collect()
 }
 
 /// The same with how long single messages take.
@@ -206,7 +211,7 @@ impl Bench<'_> {
 
     /// The system calls that both sides make for one message more.
     fn calls(&self, load: &Load) -> Result<Row, Box<dyn Error>> {
-        let name = format!("system calls per message, {load}");
+        let name = format!("system calls per message, {load}, {} bytes", load.size);
         progress(&name);
         let each = |maker| -> Result<f64, Box<dyn Error>> {
             let [few, many] = TRACED.map(|messages| {

@@ -1,0 +1,87 @@
+//! What posting and polling cost a program, by its instructions: those of the kernel are not counted, and nothing else
+//! that the machine does.
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::run::{self, Program, progress};
+use crate::table::Row;
+
+/// How many requests of each kind.
+const COUNT: u32 = 320;
+
+/// What is compared: by which of our functions and by which of C's, and how often each of these does it for one of
+/// `COUNT`.
+const KINDS: [(&str, [(&str, u32); 2]); 8] = [
+    ("a receive", [("bench_posts::receive", 1), ("receive", 2)]),
+    ("a receive, of a kept queue", [("bench_posts::receive_kept", 1), ("receive", 2)]),
+    ("a send", [("bench_posts::send", 1), ("send_", 2)]),
+    ("a send, of a kept queue", [("bench_posts::send_kept", 1), ("send_", 2)]),
+    ("a poll that finds one", [("bench_posts::poll", 1), ("poll_", 1)]),
+    ("a completion of 16 in one poll", [("bench_posts::poll_list", 2), ("poll_list", 1)]),
+    ("a poll that finds nothing", [("bench_posts::poll_empty", 1), ("poll_empty", 1)]),
+    ("the same, of a kept poller", [("bench_posts::poll_empty_kept", 1), ("poll_empty", 1)]),
+];
+
+/// Counts on the device that the address chooses, with the programs of the directory.
+pub(crate) fn rows(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+    let ours = profile(address, &directory.join("bench-posts"))?;
+    let c = profile(address, &directory.join("bench-posts-c"))?;
+    let each = |profile: &str, (function, times): (&str, u32)| -> Result<f64, Box<dyn Error>> {
+        let total = instructions(profile, function);
+        let total = total.ok_or_else(|| format!("the profiler does not know {function}"))?;
+        Ok(total / f64::from(COUNT * times))
+    };
+    let row = |(what, [our, its]): (&str, [(&str, u32); 2])| {
+        Ok(Row::exact(what, "instructions", each(&ours, our)?, each(&c, its)?))
+    };
+    KINDS.into_iter().map(row).collect()
+}
+
+/// What the profiler says of the program's functions, with those that they call.
+fn profile(address: &str, program: &Path) -> Result<String, Box<dyn Error>> {
+    progress(&format!("counting the instructions of {}", program.display()));
+    let file = env::temp_dir().join("callgrind");
+    let mut option = OsString::from("--callgrind-out-file=");
+    option.push(&file);
+    let counted = Program::new("valgrind").args(["--quiet", "--tool=callgrind"]).arg(option);
+    run::output(&counted.arg(program).args([address, &COUNT.to_string()]))?;
+    let shown = Program::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]);
+    run::output(&shown.arg(&file))
+}
+
+/// What the profile says of the function: `1,234 (5.6%)  FILE:FUNCTION [OBJECT]`.
+fn instructions(profile: &str, function: &str) -> Option<f64> {
+    profile.lines().find_map(|line| {
+        let (number, rest) = line.trim_start().split_once(' ')?;
+        let (_, place) = rest.split_once(')')?;
+        let (_, named) = place.trim_start().split_once(':')?;
+        let name = named.split_once(" [").map_or(named, |(name, _)| name);
+        (name == function).then(|| number.replace(',', "").parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_found_by_its_whole_name() {
+        let profile = "\
+--------------------------------------------------------------------------------
+Ir
+--------------------------------------------------------------------------------
+4,262,514 (100.0%)  PROGRAM TOTALS
+
+3,908,923 (91.70%)  ???:bench_posts::main [/x/bench-posts]
+  329,668 ( 7.73%)  ???:bench_posts::receive [/x/bench-posts]
+   65,990 ( 1.55%)  ./string/memset.S:__memset_avx2 [/usr/lib/libc.so.6]
+   12,800 ( 0.30%)  posts.c:receive [/x/bench-posts-c]
+";
+        assert_eq!(instructions(profile, "bench_posts::receive"), Some(329_668.0));
+        assert_eq!(instructions(profile, "receive"), Some(12_800.0));
+        assert_eq!(instructions(profile, "bench_posts::rec"), None);
+    }
+}

@@ -1,0 +1,140 @@
+/*
+ * What `bench-posts` does, with the C library: each kind of post and poll in a function of its own, for a profiler that
+ * counts the instructions of functions.
+ *
+ * usage: bench-posts-c ADDRESS COUNT
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#define PORT "7476"
+#define MESSAGE 64
+#define LIST 16
+#define KIND __attribute__((noinline, noclone)) void
+
+static char outgoing[MESSAGE], incoming[MESSAGE];
+
+static void check(int failed, const char *what)
+{
+	if (failed) {
+		perror(what);
+		exit(1);
+	}
+}
+
+KIND receive(struct ibv_qp *qp, struct ibv_recv_wr *request, int count)
+{
+	struct ibv_recv_wr *bad;
+
+	while (count--)
+		check(ibv_post_recv(qp, request, &bad), "post a receive");
+}
+
+KIND send_(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
+{
+	struct ibv_send_wr *bad;
+
+	while (count--)
+		check(ibv_post_send(qp, request, &bad), "post a send");
+}
+
+KIND poll_(struct ibv_cq *cq, int count)
+{
+	struct ibv_wc done;
+
+	while (count--)
+		check(ibv_poll_cq(cq, 1, &done) != 1, "poll");
+}
+
+KIND poll_list(struct ibv_cq *cq, int count)
+{
+	struct ibv_wc done[LIST];
+
+	for (; count; count -= LIST)
+		check(ibv_poll_cq(cq, LIST, done) != LIST, "poll a list");
+}
+
+KIND poll_empty(struct ibv_cq *cq, int count)
+{
+	struct ibv_wc done;
+
+	while (count--)
+		check(ibv_poll_cq(cq, 1, &done), "poll an empty queue");
+}
+
+static void *connect_(void *client)
+{
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
+	};
+
+	check(rdma_connect(client, &param), "connect");
+	return NULL;
+}
+
+static struct rdma_cm_id *endpoint(const char *address, int flags, int count)
+{
+	struct rdma_addrinfo hints = { .ai_flags = flags, .ai_port_space = RDMA_PS_TCP }, *found;
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 2 * count, .max_recv_wr = 2 * count, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct rdma_cm_id *id;
+
+	check(rdma_getaddrinfo(address, PORT, &hints, &found), "find the address");
+	check(rdma_create_ep(&id, found, NULL, &init), "make an endpoint");
+	rdma_freeaddrinfo(found);
+	return id;
+}
+
+int main(int argc, char **argv)
+{
+	struct rdma_cm_id *listener, *client, *server;
+	struct ibv_send_wr send = { .num_sge = 1, .opcode = IBV_WR_SEND }, read, *bad;
+	struct ibv_recv_wr request = { .num_sge = 1 };
+	struct ibv_mr *ours, *theirs;
+	struct ibv_wc done;
+	pthread_t connecting;
+	int count = argc == 3 ? atoi(argv[2]) / LIST * LIST : 0;
+
+	if (!count) {
+		fputs("usage: bench-posts-c ADDRESS COUNT\n", stderr);
+		return 1;
+	}
+	listener = endpoint(argv[1], RAI_PASSIVE, 2 * count);
+	check(rdma_listen(listener, 1), "listen");
+	client = endpoint(argv[1], 0, 2 * count);
+	check(pthread_create(&connecting, NULL, connect_, client), "start a thread");
+	check(rdma_get_request(listener, &server), "wait for a request");
+	theirs = ibv_reg_mr(server->pd, incoming, MESSAGE,
+			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	ours = ibv_reg_mr(client->pd, outgoing, MESSAGE, IBV_ACCESS_LOCAL_WRITE);
+	check(!ours || !theirs, "register memory");
+	request.sg_list = &(struct ibv_sge){ (uintptr_t)incoming, MESSAGE, theirs->lkey };
+	receive(server->qp, &request, 2 * count);
+	check(rdma_accept(server, NULL), "accept");
+	pthread_join(connecting, NULL);
+	send.sg_list = &(struct ibv_sge){ (uintptr_t)outgoing, MESSAGE, ours->lkey };
+	send_(client->qp, &send, 2 * count);
+	/* The peer answers it when it has all that was sent before. */
+	read = send;
+	read.opcode = IBV_WR_RDMA_READ;
+	read.send_flags = IBV_SEND_SIGNALED;
+	read.wr.rdma.remote_addr = (uintptr_t)incoming;
+	read.wr.rdma.rkey = theirs->rkey;
+	check(ibv_post_send(client->qp, &read, &bad), "post a read");
+	while (!ibv_poll_cq(client->send_cq, 1, &done))
+		;
+	check(done.status != IBV_WC_SUCCESS, "read");
+	poll_(server->recv_cq, count);
+	poll_list(server->recv_cq, count);
+	poll_empty(server->recv_cq, count);
+	printf("bench-posts-c: %d of each\n", count);
+	fflush(stdout);
+	/* Nothing is torn down: the memory outlives the process's last request. */
+	_exit(0);
+}

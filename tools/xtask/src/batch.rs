@@ -81,6 +81,11 @@ impl<'a> Batch<'a> {
         format!("{} on {before}Linux {}{after}", self.artifact.target, self.guest.kernel.name())
     }
 
+    /// Whether they run in one of two guests.
+    pub(crate) fn is_of_two(&self) -> bool {
+        self.place == Place::Pair
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.tests.len()
     }

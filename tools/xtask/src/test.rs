@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test of the project, with the test bed that some of them need.
 
 use std::io::{self, Read, Write};
+use std::iter;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
@@ -137,14 +138,18 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
             batches.extend(Place::ALL.into_iter().filter_map(batch));
         }
     }
-    // They wait about as much as they work: some of them at once, beside what runs here.
+    // They wait about as much as they work, those of two guests most of the time: one after the other of these, and as many
+    // of the others at once as there are processors, beside what runs here.
+    let (pairs, others): (Vec<_>, Vec<_>) = batches.iter().partition(|batch| batch.is_of_two());
     let (says, hears) = mpsc::channel();
-    let queue = Mutex::new(batches.iter());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let queues = [(1, pairs), (host::processors().get(), others)]
+        .map(|(at_once, batches)| (at_once, Mutex::new(batches.into_iter())));
     thread::scope(|scope| {
-        for _ in 0..host::processors().get() {
-            let (says, next) = (says.clone(), &next);
+        let workers = queues.iter().flat_map(|(at_once, queue)| iter::repeat_n(queue, *at_once));
+        for queue in workers {
+            let says = says.clone();
             scope.spawn(move || {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
                 while let Some(batch) = next() {
                     progress(&format!("{}: {} tests begin", batch.name(), batch.count()));
                     let mut output = Vec::new();

@@ -32,6 +32,10 @@ use crate::provider::PostError;
 /// peer alone may use it, and is bound again only after it was invalidated, by a
 /// [`SendOperation::LocalInvalidate`] here or a [`SendOperation::SendWithInvalidate`] of the peer's.
 ///
+/// On rxe a window does not limit its peers to the part: through it they reach the whole region, with
+/// the rights of the window (Linux 6.1 and 6.12 at least). What they must not reach is there to be in
+/// another region.
+///
 /// On rxe a second invalidation stops the machine, as does one before the first bind: its kernel
 /// crashes (Linux 6.1 and 6.12 at least). The library refuses what it knows of here, but not what
 /// arrives: give no window of type 2 to a peer that is not trusted, and agree on which side takes it

@@ -153,7 +153,8 @@ pub enum SendOperation<'a> {
         rkey: u32,
     },
     /// Gives peers a part of a region by the key of a window, which is a new one: the window
-    /// [has](MemoryWindow::rkey) it once this is posted. There is no payload.
+    /// [has](MemoryWindow::rkey) it once this is posted. There is no payload. On rxe they reach the whole
+    /// region by that key, as [`MemoryWindow`] says.
     #[doc(alias = "IBV_WR_BIND_MW")]
     #[doc(alias = "ibv_bind_mw")]
     BindWindow {

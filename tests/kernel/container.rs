@@ -8,7 +8,7 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 use rdmacm::cm::EventChannel;
 use rdmacm::device;
-use rdmacm::verbs::{Context, ProtectionDomain};
+use rdmacm::verbs::{AccessFlags, Context, MemoryRegion, ProtectionDomain};
 use rdmacm_tests::wait_until;
 
 use crate::bed::{Connection, device, id, rxe};
@@ -88,6 +88,8 @@ fn limits_of_the_rdma_cgroup_are_named() {
             assert!(domains.len() <= 3, "more than there may be");
         };
         remedied(&error, libc::EAGAIN, [subject, "hca_object"]);
+        let region = MemoryRegion::alloc(&domains[0], 64, AccessFlags::empty());
+        remedied(&region.expect_err("nor a region"), libc::EAGAIN, ["64 bytes", "hca_object"]);
         // What goes makes room.
         drop(domains.pop());
         domains.push(ProtectionDomain::new(&context).expect("there is room"));

@@ -108,7 +108,7 @@ impl Provider {
             }
             (_, refused) => refused
                 .during(OPERATION, device.name().to_owned())
-                .with_remedy(Errno::EAGAIN, remedy::CGROUP),
+                .with_remedy(Errno::EAGAIN, remedy::CONTEXTS),
         })
     }
 
@@ -141,7 +141,7 @@ impl Provider {
                 registered.map(|(response, ())| response)
             }
         };
-        registered.map_err(|refused| context.refused(OPERATION, &what(), refused))
+        registered.map_err(|refused| context.not_made(OPERATION, &what(), refused))
     }
 
     /// Makes an address handle; the number that sends name it by.

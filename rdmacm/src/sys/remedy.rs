@@ -20,6 +20,10 @@ pub(crate) const LOCKED_MEMORY_OR_REGIONS: &str =
 /// Where the process has as many descriptors as it may: EMFILE.
 pub(crate) const DESCRIPTORS: &str = "see the limit of open descriptors: ulimit -n, RLIMIT_NOFILE";
 
-/// Where its cgroup has as many contexts or objects of the device as it may: EAGAIN of a command to uverbs.
-pub(crate) const CGROUP: &str =
-    "see the limits of the rdma cgroup: hca_handle and hca_object in rdma.max";
+/// Where its cgroup has as many contexts of the device as it may, or mlx5 is on its way up or down: EAGAIN
+/// of what opens a device.
+pub(crate) const CONTEXTS: &str =
+    "see the limit of the rdma cgroup (hca_handle in rdma.max), or the device is not ready";
+
+/// Where its cgroup has as many objects of the device as it may: EAGAIN of what makes one.
+pub(crate) const OBJECTS: &str = "see the limit of the rdma cgroup: hca_object in rdma.max";

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, Command, ib_uverbs_device_cap_flags, ib_uverbs_ex_query_device,
-    ib_uverbs_ex_query_device_resp, ib_uverbs_query_device, ib_uverbs_query_device_resp,
-    ib_uverbs_query_port, ib_uverbs_query_port_resp,
+    AlignedU64, Command, IB_USER_VERBS_CMD_ALLOC_MW, IB_USER_VERBS_CMD_ALLOC_PD,
+    IB_USER_VERBS_CMD_CREATE_AH, IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_CREATE_QP,
+    IB_USER_VERBS_CMD_CREATE_SRQ, IB_USER_VERBS_CMD_CREATE_XSRQ, IB_USER_VERBS_CMD_OPEN_QP,
+    ib_uverbs_device_cap_flags, ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp,
+    ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_query_port,
+    ib_uverbs_query_port_resp,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -96,8 +99,8 @@ impl Context {
     ///
     /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
     /// to the user, with EMFILE where the process has no more descriptors, with EAGAIN where its rdma cgroup has
-    /// no more contexts; EIO or ENXIO where the device went; [`ErrorKind::Unsupported`] where a driver that this crate does
-    /// not know says EINVAL or EFAULT.
+    /// no more contexts, or mlx5 is not ready; EIO or ENXIO where the device went; [`ErrorKind::Unsupported`] where a
+    /// driver that this crate does not know says EINVAL or EFAULT.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
         const OPERATION: &str = "open the device";
@@ -345,10 +348,12 @@ impl Context {
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         self.check_usable(operation, || what.to_owned())?;
-        self.inner
-            .file
-            .driver_command(request, driver_request)
-            .map_err(|refused| self.refused(operation, what, refused))
+        self.inner.file.driver_command(request, driver_request).map_err(
+            |refused| match makes_object::<C>() {
+                true => self.not_made(operation, what, refused),
+                false => self.refused(operation, what, refused),
+            },
+        )
     }
 
     /// Refuses `operation` on `what` of this device in a child of the process that opened it. First
@@ -411,10 +416,13 @@ impl Context {
             Refused::Os(Errno::EIO) => {
                 Error::new(operation, subject, ErrorKind::DeviceGone(Errno::EIO as i32))
             }
-            refused => {
-                refused.during(operation, subject).with_remedy(Errno::EAGAIN, remedy::CGROUP)
-            }
+            refused => refused.during(operation, subject),
         }
+    }
+
+    /// The same of what makes an object, which the rdma cgroup counts.
+    pub(crate) fn not_made(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
+        self.refused(operation, what, refused).with_remedy(Errno::EAGAIN, remedy::OBJECTS)
     }
 
     /// The same of something that not every driver does, which `does` says.
@@ -434,6 +442,22 @@ impl Context {
             refused => self.refused(operation, what, refused),
         }
     }
+}
+
+/// Whether `C` makes an object whenever it succeeds, so that EAGAIN is the rdma cgroup's word. OPEN_XRCD has
+/// another meaning for it.
+const fn makes_object<C: Command>() -> bool {
+    matches!(
+        C::NUMBER,
+        IB_USER_VERBS_CMD_ALLOC_PD
+            | IB_USER_VERBS_CMD_ALLOC_MW
+            | IB_USER_VERBS_CMD_CREATE_AH
+            | IB_USER_VERBS_CMD_CREATE_CQ
+            | IB_USER_VERBS_CMD_CREATE_QP
+            | IB_USER_VERBS_CMD_OPEN_QP
+            | IB_USER_VERBS_CMD_CREATE_SRQ
+            | IB_USER_VERBS_CMD_CREATE_XSRQ
+    )
 }
 
 equal_if_same!(Context, inner);

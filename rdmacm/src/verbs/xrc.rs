@@ -17,6 +17,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use verbs_abi::{
     AlignedU64, ib_uverbs_close_xrcd, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
@@ -37,6 +38,7 @@ use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::registry::Token;
+use crate::sys::remedy;
 
 /// What ties XRC shared receive queues to the target queue pairs whose messages reach them.
 ///
@@ -67,6 +69,11 @@ const NO_FILE: u32 = u32::MAX;
 const OPEN_DOMAIN: &str = "open";
 const DOMAIN: &str = "an XRC domain";
 
+/// The same error of what needs no domain to be there: EAGAIN is then the word of a limit.
+fn limited(error: Error) -> Error {
+    error.with_remedy(Errno::EAGAIN, remedy::OBJECTS)
+}
+
 impl XrcDomain {
     /// Makes a domain that no other context takes part in. `IB_USER_VERBS_CMD_OPEN_XRCD` without a
     /// file.
@@ -78,7 +85,7 @@ impl XrcDomain {
     #[doc(alias = "ibv_open_xrcd")]
     #[doc(alias = "ibv_open_xrc_domain")]
     pub fn new(context: &Context) -> Result<Self> {
-        Self::with(context, NO_FILE, OFlag::empty())
+        Self::with(context, NO_FILE, OFlag::empty()).map_err(limited)
     }
 
     /// Opens the domain that contexts of the device share by `file`: by the file itself, not its name or
@@ -99,7 +106,11 @@ impl XrcDomain {
             XrcDomainSharing::Create => OFlag::O_CREAT | OFlag::O_EXCL,
         };
         let fd = u32::try_from(file.as_fd().as_raw_fd()).expect("a descriptor is not negative");
-        Self::with(context, fd, flags)
+        let opened = Self::with(context, fd, flags);
+        match sharing {
+            XrcDomainSharing::Join => opened,
+            XrcDomainSharing::JoinOrCreate | XrcDomainSharing::Create => opened.map_err(limited),
+        }
     }
 
     fn with(context: &Context, fd: u32, flags: OFlag) -> Result<Self> {

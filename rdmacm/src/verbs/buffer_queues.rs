@@ -18,7 +18,7 @@ use super::completion::CompletionQueue;
 use super::outstanding::Outstanding;
 use super::queue_pair::QueuePair;
 use super::{
-    Completion, Payload, QpType, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+    Completion, Payload, QueuePairCaps, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -67,15 +67,9 @@ impl From<BufferRefused> for Error {
 impl BufferQueues {
     /// Takes over the posting to `qp`.
     pub fn new(qp: QueuePair) -> Self {
-        let caps = qp.caps();
-        let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
+        let (posted, addresses) = tables(qp.caps());
         let recv_cq = qp.recv_cq().clone();
         let send_cq = Some(qp.send_cq().clone()).filter(|send_cq| *send_cq != recv_cq);
-        let datagrams = match qp.qp_type() {
-            QpType::IB_UVERBS_QPT_UD => usize::try_from(caps.max_send_wr).expect("32 bits fit"),
-            _ => 0,
-        };
-        let addresses = VecDeque::with_capacity(datagrams);
         Self { qp, recv_cq, send_cq, posted, addresses, done: Default::default() }
     }
 
@@ -241,6 +235,13 @@ impl BufferQueues {
     }
 }
 
+/// What is to hold the buffers of a queue pair with `caps`, and the address handles. They grow with what is
+/// posted: how much that may be is the kernel's word alone.
+fn tables(caps: QueuePairCaps) -> (Outstanding<Buffer>, VecDeque<(u64, AddressHandle)>) {
+    let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
+    (posted, VecDeque::new())
+}
+
 /// Hands over what has completed on `cq` of queue pair `number`.
 fn poll(
     cq: &CompletionQueue,
@@ -305,5 +306,19 @@ impl Drop for BufferQueues {
             kept.buffers.extend(self.posted.drain());
             kept.addresses.extend(self.addresses.drain(..).map(|(_, address)| address));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_is_said_to_be_endless_takes_no_memory() {
+        let most = u32::MAX;
+        let caps =
+            QueuePairCaps { max_send_wr: most, max_recv_wr: most, ..QueuePairCaps::default() };
+        let (posted, addresses) = tables(caps);
+        assert_eq!((posted.len(), addresses.capacity()), (0, 0));
     }
 }

@@ -13,6 +13,7 @@ use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_wc_flags};
 use crate::bed::{
     Connection, LONG, Side, assert_invalid, channel, objects, request, rxe, rxe_v6, siw,
 };
+use crate::child::{hide, in_child};
 use crate::io::{Io, Shape};
 
 #[test]
@@ -178,6 +179,47 @@ fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
     assert_invalid(&error, &["sender", "header"]);
     let error = AddressHandle::for_reply(pd, done, &header, 9).expect_err("no such port");
     assert_eq!(error.errno(), libc::EINVAL);
+}
+
+/// Who sent a datagram is found without sysfs.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_are_answered_where_sysfs_is_missing() {
+    in_child(|| {
+        hide("/sys");
+        let mut pair = Pair::new(rxe(0));
+        let handle = pair.handle();
+        let text = [7; 100];
+        pair.client.io.fill(0, &text);
+        pair.server.io.receive(1, 0..GRH_LENGTH + 100).expect("post a receive");
+        let to = send_to(pair.destination(&handle), None);
+        pair.client.io.post(7, to, 0..100, SendFlags::SIGNALED).expect("post a send");
+        pair.client.io.done(7);
+        let done = pair.server.io.done(1);
+        reply(&pair, &done, &text);
+    });
+}
+
+/// As the specification has it: nothing is sent, and nobody is told.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_datagram_longer_than_the_mtu_is_lost_without_a_word() {
+    let pair = Pair::new(rxe(0));
+    let handle = pair.handle();
+    let context = pair.client.io.qp().pd().context();
+    let mtu = context.query_port(1).expect("query the port").active_mtu.bytes().expect("known");
+    let mtu = usize::try_from(mtu).expect("it fits");
+    for wr_id in 1..=2 {
+        pair.server.io.receive(wr_id, 0..GRH_LENGTH + mtu + 1).expect("post a receive");
+    }
+    for length in [mtu + 1, mtu] {
+        let to = send_to(pair.destination(&handle), None);
+        pair.client.io.post(7, to, 0..length, SendFlags::SIGNALED).expect("post a send");
+        pair.client.io.done(7);
+    }
+    // The second one takes the first receive.
+    let received = usize::try_from(pair.server.io.done(1).byte_len()).expect("it fits");
+    assert_eq!(received, GRH_LENGTH + mtu);
 }
 
 #[test]

@@ -77,15 +77,14 @@ impl AddressHandle {
     /// Makes an address handle for a reply to the datagram that `completion` says was received on
     /// `port`, with `header` at the beginning of its memory.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_AH`, after looking the local address up in the GID table of the
-    /// port (`gids` and `gid_attrs` in sysfs). The reply goes to
-    /// [`src_qp`](Completion::src_qp).
+    /// `IB_USER_VERBS_CMD_CREATE_AH`, after looking the local address up in the port's GID table
+    /// ([`Context::gids`](super::Context::gids)). The reply goes to [`src_qp`](Completion::src_qp).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] where the datagram came to a multicast group or its header is none of
     /// a protocol that is known; [`ErrorKind::Os`] with ENOENT where the port no longer has the
-    /// address that it came to; those of [`new`](Self::new).
+    /// address that it came to; those of [`Context::gids`](super::Context::gids) and [`new`](Self::new).
     #[doc(alias = "ibv_create_ah_from_wc")]
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn for_reply(
@@ -103,7 +102,7 @@ impl AddressHandle {
     ///
     /// Those of [`for_reply`](Self::for_reply).
     pub fn for_source(pd: &ProtectionDomain, source: &DatagramSource, port: u8) -> Result<Self> {
-        Self::new(pd, &source.address(pd.context().device(), port)?)
+        Self::new(pd, &source.address(pd.context(), port)?)
     }
 
     /// The protection domain.

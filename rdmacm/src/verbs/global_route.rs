@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use nix::errno::Errno;
 use verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 
+use super::context::Context;
 use super::work_completion::Completion;
-use crate::device::{Device, Gid, GidType};
+use crate::device::{Gid, GidType};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -152,9 +153,9 @@ impl DatagramSource {
         Self { header, ..self }
     }
 
-    /// The address that it came from, as `port` of `device` reaches it.
-    pub(super) fn address(&self, device: &Device, port: u8) -> Result<ib_uverbs_ah_attr> {
-        let subject = || format!("a datagram on port {port} of {}", device.name());
+    /// The address that it came from, as `port` of the device of `context` reaches it.
+    pub(super) fn address(&self, context: &Context, port: u8) -> Result<ib_uverbs_ah_attr> {
+        let subject = || format!("a datagram on port {port} of {}", context.device().name());
         let mut address = ib_uverbs_ah_attr {
             dlid: self.lid,
             sl: self.service_level,
@@ -167,8 +168,9 @@ impl DatagramSource {
             let why = "it came to a multicast group, not to an address of the port";
             return Err(Error::invalid(OPERATION, subject(), why));
         }
-        let mut entries = device.port(port.into())?.gids()?;
+        let entries = context.gids(port)?;
         let meant = entries
+            .iter()
             .find(|entry| entry.gid == header.destination && entry.kind == Some(header.kind))
             .and_then(|entry| u8::try_from(entry.index).ok());
         let Some(sgid_index) = meant else {

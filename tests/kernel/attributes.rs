@@ -1,12 +1,17 @@
 //! Every attribute of a queue pair, as the kernel passes it to `kt0`, which keeps what it is told.
 
+use rdmacm::ErrorKind;
+use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, Mtu, QpState, QpType, QueuePair, QueuePairAttributes as Attributes,
+    AccessFlags, Mtu, QpState, QpType, QueuePair, QueuePairAttributes as Attributes, XrcDomain,
+    XrcTarget,
 };
 use rdmacm::verbs_abi::{ib_mig_state, ib_uverbs_ah_attr, ib_uverbs_qp_dest};
 
+use crate::bed::{Connection, rxe, siw};
+use crate::io::Shape;
 use crate::kt::Kt;
-use crate::node::Node;
+use crate::node::{Node, attributes};
 
 fn modify(qp: &QueuePair, attributes: Attributes) {
     qp.modify(&attributes).expect("modify");
@@ -88,6 +93,55 @@ fn what_is_set_is_told() {
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     }
     assert_eq!(qp.query().expect("query").qp_state, QpState::IB_QPS_RTS);
+}
+
+/// The most that `kt0` paces, in kbit/s.
+const MOST: u32 = 1_000_000;
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_rate_limit_goes_to_drivers_that_pace() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
+    node.connect(node.qp.number());
+    modify(&node.qp, Attributes::default().rate_limit(MOST));
+    modify(&node.qp, Attributes::default().rate_limit(0).min_rnr_timer(3));
+    assert_eq!(node.qp.query().expect("query").min_rnr_timer, 3);
+    let fast = Attributes::default().rate_limit(MOST + 1).min_rnr_timer(4);
+    let error = node.qp.modify(&fast).expect_err("the device is slower");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    assert_eq!(node.qp.query().expect("query").min_rnr_timer, 3);
+    // With a step, also to ERR, which the library takes apart.
+    modify(&node.qp, Attributes::to(QpState::IB_QPS_ERR).rate_limit(MOST));
+    assert_eq!(node.qp.query().expect("query").qp_state, QpState::IB_QPS_ERR);
+    let domain = XrcDomain::new(&context).expect("a domain");
+    let target = XrcTarget::new(&domain).expect("a target");
+    let step = attributes(QpType::IB_UVERBS_QPT_XRC_TGT, QpState::IB_QPS_INIT, 0);
+    let error = target.modify(&step.rate_limit(MOST + 1)).expect_err("the device is slower");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    target.modify(&step.rate_limit(MOST)).expect("modify");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_rate_limit_is_refused_by_rxe_and_siw() {
+    for address in [rxe(0), siw(0)] {
+        let connection = Connection::to(address, Shape::default(), &ConnParam::default());
+        let qp = connection.client.io.qp();
+        // Nor do they take what no kernel knows, or the bit without the number.
+        let unknown = [25, 26].map(|bit| {
+            let mut attributes = *Attributes::default();
+            attributes.qp_attr_mask = 1 << bit;
+            attributes.into()
+        });
+        for attributes in unknown.into_iter().chain([Attributes::default().rate_limit(1000)]) {
+            let error = qp.modify(&attributes).expect_err("it does not");
+            assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+            assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
+        }
+        connection.close();
+    }
 }
 
 #[test]

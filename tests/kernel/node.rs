@@ -8,8 +8,9 @@
 use rdmacm::Result;
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionQueue, Context, Payload, ProtectionDomain, QpState,
-    QpType, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueue, ReceiveRequest, SendFlags,
-    SendOperation, SendQueue, SendRequest, Sge, SharedReceiveQueue, WcStatus,
+    QpType, QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueue,
+    ReceiveRequest, SendFlags, SendOperation, SendQueue, SendRequest, Sge, SharedReceiveQueue,
+    WcStatus,
 };
 use verbs_abi::{ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
 
@@ -146,13 +147,17 @@ pub(crate) fn receive_shared(queue: &SharedReceiveQueue, wr_id: u64) -> Result<(
 }
 
 /// What brings a queue pair of a type to the next state.
-pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> ib_uverbs_qp_attr {
+pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> QueuePairAttributes {
     use ib_qp_attr_mask as M;
     let datagrams = qp_type == QpType::IB_UVERBS_QPT_UD;
+    let unreliable = qp_type == QpType::IB_UVERBS_QPT_UC;
     let mask = match state {
         QpState::IB_QPS_INIT if datagrams => M::IB_QP_PKEY_INDEX | M::IB_QP_PORT | M::IB_QP_QKEY,
         QpState::IB_QPS_INIT => M::IB_QP_PKEY_INDEX | M::IB_QP_PORT | M::IB_QP_ACCESS_FLAGS,
         QpState::IB_QPS_RTR if datagrams => M::empty(),
+        QpState::IB_QPS_RTR if unreliable => {
+            M::IB_QP_AV | M::IB_QP_PATH_MTU | M::IB_QP_DEST_QPN | M::IB_QP_RQ_PSN
+        }
         QpState::IB_QPS_RTR => {
             M::IB_QP_AV
                 | M::IB_QP_PATH_MTU
@@ -161,7 +166,7 @@ pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> ib_uverb
                 | M::IB_QP_MAX_DEST_RD_ATOMIC
                 | M::IB_QP_MIN_RNR_TIMER
         }
-        QpState::IB_QPS_RTS if datagrams => M::IB_QP_SQ_PSN,
+        QpState::IB_QPS_RTS if datagrams || unreliable => M::IB_QP_SQ_PSN,
         QpState::IB_QPS_RTS => {
             M::IB_QP_TIMEOUT
                 | M::IB_QP_RETRY_CNT
@@ -171,7 +176,7 @@ pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> ib_uverb
         }
         _ => M::empty(),
     };
-    ib_uverbs_qp_attr {
+    let attributes = ib_uverbs_qp_attr {
         qp_attr_mask: (mask | M::IB_QP_STATE).bits(),
         qp_state: state.0.into(),
         path_mtu: ib_mtu::IB_MTU_1024.0.into(),
@@ -186,7 +191,8 @@ pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> ib_uverb
         retry_cnt: 7,
         rnr_retry: 7,
         ..ib_uverbs_qp_attr::default()
-    }
+    };
+    attributes.into()
 }
 
 /// The address of `kt0` itself.

@@ -11,12 +11,11 @@ use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::Gid;
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, CompletionChannel, CompletionQueue, Context, MemoryRegion,
-    MemoryWindow, MemoryWindowType, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit,
-    SendFlags, SendOperation, SharedReceiveQueueAttributes, XrcDomain,
+    MemoryWindow, MemoryWindowType, ProtectionDomain, QueuePair, QueuePairAttributes,
+    QueuePairCaps, QueuePairInit, SendFlags, SendOperation, SharedReceiveQueueAttributes,
+    XrcDomain,
 };
-use rdmacm::verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 use rdmacm::{Error, ErrorKind, WrongProcess};
-use zerocopy::FromZeros;
 
 use crate::bed::{
     Connection, Ending, LONG, announce, asleep, channel, device, id, ids, listen, objects, rxe,
@@ -142,9 +141,7 @@ fn a_child_of_a_process_that_waits_does_not_wait_for_it() {
 fn a_child_of_a_process_that_is_busy_does_not_wait_for_it() {
     let connection = Connection::new(Shape::default());
     let (io, server) = (&connection.client.io, &connection.server.io);
-    let mut rights = ib_uverbs_qp_attr::new_zeroed();
-    rights.qp_attr_mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS.bits();
-    rights.qp_access_flags = 7;
+    let rights = QueuePairAttributes::default().access(AccessFlags::from_bits_retain(7));
     let there = server.written_at(0);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

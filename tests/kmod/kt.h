@@ -15,6 +15,10 @@
 #define KT_MAX_SGE	4
 #define KT_MAX_CQE	4096
 #define KT_MAX_DEPTH	16
+/* In kbit/s. */
+#define KT_MAX_RATE	1000000
+/* The key of memory that no send may name: the only one that is looked at. */
+#define KT_FOREIGN_LKEY	0xffffffff
 
 /* What completions say of where a datagram came from, and of a failure. */
 #define KT_SLID		0x1234

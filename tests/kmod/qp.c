@@ -112,8 +112,12 @@ static int kt_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	enum ib_qp_state old, new;
 	int err = 0;
 
-	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
+	if (mask & ~(IB_QP_ATTR_STANDARD_BITS | IB_QP_RATE_LIMIT))
 		return -EOPNOTSUPP;
+	if (mask & IB_QP_RATE_LIMIT && attr->rate_limit > KT_MAX_RATE)
+		return -EINVAL;
+	/* Who paces says itself when: the core knows raw packets alone. */
+	mask &= IB_QP_ATTR_STANDARD_BITS;
 	spin_lock(&kt_lock);
 	old = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : qp->attr.qp_state;
 	new = mask & IB_QP_STATE ? attr->qp_state : old;

@@ -19,7 +19,9 @@ use crate::addr::Family;
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transition::{self, Step};
-use crate::verbs::{Context, Depths, ProtectionDomain, QpState, QueuePair, QueuePairInit};
+use crate::verbs::{
+    Context, Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
+};
 
 /// No enhanced connection establishment.
 const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
@@ -340,8 +342,8 @@ impl CmId {
     ///
     /// EINVAL where the id has no device, or does not know them yet.
     #[doc(alias = "rdma_init_qp_attr")]
-    pub fn init_qp_attr(&self, state: QpState) -> Result<ib_uverbs_qp_attr> {
-        self.inner.init_qp_attr(state)
+    pub fn init_qp_attr(&self, state: QpState) -> Result<QueuePairAttributes> {
+        self.inner.init_qp_attr(state).map(QueuePairAttributes::from)
     }
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn carry_out(
                 attributes
             }
         };
-        qp.modify(&attributes)?;
+        qp.modify(&attributes.into())?;
     }
     Ok(())
 }

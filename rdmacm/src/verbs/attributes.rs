@@ -5,12 +5,15 @@ use std::ops::Deref;
 
 use verbs_abi::{
     AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask as Mask, ib_uverbs_ah_attr,
-    ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest, ib_uverbs_query_qp,
+    ib_uverbs_ex_modify_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
+    ib_uverbs_query_qp,
 };
 
 #[cfg(doc)]
 use super::QueuePair;
 use super::{AccessFlags, QpState};
+use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
 
 /// What [`QueuePair::modify`] is to change: each method sets an attribute and says that it holds.
 ///
@@ -34,7 +37,11 @@ use super::{AccessFlags, QpState};
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use = "it changes nothing by itself"]
-pub struct QueuePairAttributes(ib_uverbs_qp_attr);
+pub struct QueuePairAttributes {
+    attributes: ib_uverbs_qp_attr,
+    /// What the connection manager's have no place for.
+    rate_limit: Option<u32>,
+}
 
 impl QueuePairAttributes {
     /// A step to another state.
@@ -166,9 +173,23 @@ impl QueuePairAttributes {
         self.with(Mask::IB_QP_PATH_MIG_STATE, |with| with.path_mig_state = state.0.into())
     }
 
+    /// How fast it sends at most, in kbit/s; 0 is as fast as it can. By drivers that pace packets, which
+    /// rxe and siw do not.
+    #[doc(alias = "IBV_QP_RATE_LIMIT")]
+    pub fn rate_limit(mut self, kbit_per_second: u32) -> Self {
+        self.rate_limit = Some(kbit_per_second);
+        self
+    }
+
+    /// The state that it is a step to.
+    pub(super) fn step(&self) -> Option<QpState> {
+        let steps = self.qp_attr_mask & Mask::IB_QP_STATE.bits() != 0;
+        steps.then(|| QpState(byte(self.qp_state)))
+    }
+
     fn with(mut self, mask: Mask, set: impl FnOnce(&mut ib_uverbs_qp_attr)) -> Self {
-        self.0.qp_attr_mask |= mask.bits();
-        set(&mut self.0);
+        self.attributes.qp_attr_mask |= mask.bits();
+        set(&mut self.attributes);
         self
     }
 }
@@ -176,21 +197,43 @@ impl QueuePairAttributes {
 impl Deref for QueuePairAttributes {
     type Target = ib_uverbs_qp_attr;
 
-    /// As the connection manager reports attributes.
+    /// As the connection manager reports attributes, which has no place for a rate limit.
     fn deref(&self) -> &ib_uverbs_qp_attr {
-        &self.0
+        &self.attributes
     }
 }
 
-/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`. The connection
-/// manager of old kernels set bits above them for RoCE, which only kernel callers may.
+impl From<ib_uverbs_qp_attr> for QueuePairAttributes {
+    /// As the connection manager reports attributes. Four bits of the mask are left out: the connection
+    /// manager of old kernels set them for RoCE, and only kernel callers may.
+    fn from(mut attributes: ib_uverbs_qp_attr) -> Self {
+        attributes.qp_attr_mask &= !ROCE_ATTRIBUTES;
+        Self { attributes, rate_limit: None }
+    }
+}
+
+/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`.
 const PLAIN_ATTRIBUTES: u32 = (Mask::IB_QP_DEST_QPN.bits() << 1) - 1;
 
-/// What changes the queue pair that has `handle`: bits of the mask that MODIFY_QP does not know are left
-/// out.
+/// `IB_QP_SMAC`, `IB_QP_ALT_SMAC`, `IB_QP_VID` and `IB_QP_ALT_VID` of kernels before Linux 4.4.
+const ROCE_ATTRIBUTES: u32 = 0xf << 21;
+
+/// Changes the queue pair of `file` that has `handle`.
+pub(super) fn modify(
+    file: &UverbsFile,
+    handle: u32,
+    attributes: &QueuePairAttributes,
+) -> Result<(), Refused> {
+    let mut base = modification(handle, attributes);
+    let Some(rate_limit) = attributes.rate_limit else { return file.command(base) };
+    base.attr_mask |= Mask::IB_QP_RATE_LIMIT;
+    file.command(ib_uverbs_ex_modify_qp { base, rate_limit, reserved: 0 }).map(drop)
+}
+
+/// What changes the queue pair that has `handle`.
 pub(super) fn modification(handle: u32, attributes: &ib_uverbs_qp_attr) -> ib_uverbs_modify_qp {
     let state = QpState(byte(attributes.qp_state));
-    let mask = Mask::from_bits_retain(attributes.qp_attr_mask & PLAIN_ATTRIBUTES);
+    let mask = Mask::from_bits_retain(attributes.qp_attr_mask);
     ib_uverbs_modify_qp {
         dest: destination(&attributes.ah_attr),
         alt_dest: destination(&attributes.alt_ah_attr),
@@ -268,6 +311,13 @@ mod tests {
             ..ib_uverbs_qp_attr::default()
         };
         assert_eq!(*attributes, expected);
+    }
+
+    #[test]
+    fn what_only_kernels_set_is_left_out_and_nothing_else() {
+        let all = ib_uverbs_qp_attr { qp_attr_mask: u32::MAX, ..ib_uverbs_qp_attr::default() };
+        let request = modification(1, &QueuePairAttributes::from(all));
+        assert_eq!(request.attr_mask.bits(), u32::MAX ^ 0x1e0_0000);
     }
 
     #[test]

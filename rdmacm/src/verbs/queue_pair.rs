@@ -4,13 +4,10 @@ use std::mem;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use verbs_abi::{
-    ib_qp_attr_mask, ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_modify_qp,
-    ib_uverbs_qp_attr, ib_uverbs_query_qp_resp,
-};
+use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_query_qp_resp};
 
 use super::address_handle::AddressHandle;
-use super::attributes::{QueuePairAttributes, modification, query};
+use super::attributes::{self, QueuePairAttributes, query};
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
 use super::context::Context;
@@ -320,8 +317,12 @@ impl QueuePair {
     /// Changes the attributes that the mask in `attributes` names: what [`QueuePairAttributes`] makes,
     /// or [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) reports.
     ///
-    /// `IB_USER_VERBS_CMD_MODIFY_QP`, which takes the attributes of the original verbs; bits of the
-    /// mask above those are left out. It waits for no thread that posts or polls.
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`; with a [rate limit](QueuePairAttributes::rate_limit)
+    /// `IB_USER_VERBS_EX_CMD_MODIFY_QP` (Linux 4.10). It waits for no thread that posts or polls.
+    ///
+    /// A send of an unreliable queue pair that fails leaves it in `IB_QPS_SQE` on devices that keep to the
+    /// specification: what is posted to the send queue is flushed, and receives go on, until it is
+    /// taken to `IB_QPS_RTS`. [`query`](Self::query) tells.
     ///
     /// On siw, change nothing but the state while requests are under way: the kernel hands some of
     /// them to a thread of its own, which drops the work for good where it finds a change under way.
@@ -329,11 +330,10 @@ impl QueuePair {
     /// # Errors
     ///
     /// EINVAL for a state that does not follow on the present one, and for attributes that are
-    /// missing or out of range.
+    /// missing or out of range; [`ErrorKind::Unsupported`] for those that the driver does not have.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
-        let fails = attributes.qp_attr_mask & ib_qp_attr_mask::IB_QP_STATE.bits() != 0
-            && attributes.qp_state == u32::from(QpState::IB_QPS_ERR.0);
+    pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
+        let fails = attributes.step() == Some(QpState::IB_QPS_ERR);
         // First: a lock that another thread held while the process forked stays locked in the child.
         if fails {
             // Of a device that is gone, too: what is posted must complete.
@@ -344,15 +344,12 @@ impl QueuePair {
         self.change(&self.changing(), attributes)
     }
 
-    fn change(&self, _: &Changing<'_>, attributes: &ib_uverbs_qp_attr) -> Result<()> {
-        let request = modification(self.inner.object.handle(), attributes);
-        let (state, mask) = (request.qp_state, request.attr_mask);
-        let moves = mask.contains(ib_qp_attr_mask::IB_QP_STATE);
-        let modified = match (moves, state) {
-            (false, _) => self.context().file().command(request),
-            (true, QpState::IB_QPS_ERR) => self.fail(request),
-            (true, _) => {
-                let modified = self.context().file().command(request);
+    fn change(&self, _: &Changing<'_>, attributes: &QueuePairAttributes) -> Result<()> {
+        let modified = match attributes.step() {
+            None => self.command_change(attributes),
+            Some(QpState::IB_QPS_ERR) => self.fail(attributes),
+            Some(state) => {
+                let modified = self.command_change(attributes);
                 if modified.is_ok() && !self.has_ended() {
                     self.set_state(state);
                 }
@@ -360,16 +357,20 @@ impl QueuePair {
             }
         };
         modified.map_err(|refused| {
-            let what = match moves {
-                true => format!("{} to {state}", self.subject()),
-                false => self.subject(),
+            let what = match attributes.step() {
+                Some(state) => format!("{} to {state}", self.subject()),
+                None => self.subject(),
             };
-            self.context().refused(MODIFY, &what, refused)
+            self.context().refused_or_unsupported(MODIFY, &what, "this change", refused)
         })
     }
 
+    fn command_change(&self, attributes: &QueuePairAttributes) -> Result<(), Refused> {
+        attributes::modify(self.context().file(), self.inner.object.handle(), attributes)
+    }
+
     /// Changes the state to ERR, so that what is posted completes.
-    fn fail(&self, request: ib_uverbs_modify_qp) -> Result<(), Refused> {
+    fn fail(&self, attributes: &QueuePairAttributes) -> Result<(), Refused> {
         let before = self.state();
         // Before the kernel flushes: of a request that another thread stores meanwhile, either the
         // kernel sees it or that thread sees the state. In RESET nothing is posted, and the kernel
@@ -378,7 +379,7 @@ impl QueuePair {
             self.set_state(QpState::IB_QPS_ERR);
             fence(Ordering::SeqCst);
         }
-        let modified = self.context().file().command(request);
+        let modified = self.command_change(attributes);
         if modified.is_ok() {
             self.set_state(QpState::IB_QPS_ERR);
             self.complete_leftovers();

@@ -22,11 +22,11 @@ use nix::fcntl::OFlag;
 use verbs_abi::{
     AlignedU64, ib_uverbs_close_xrcd, ib_uverbs_create_qp, ib_uverbs_create_qp_resp,
     ib_uverbs_create_xsrq, ib_uverbs_destroy_qp, ib_uverbs_open_qp, ib_uverbs_open_xrcd,
-    ib_uverbs_qp_attr, ib_uverbs_query_qp_resp, ib_uverbs_srq_type,
+    ib_uverbs_query_qp_resp, ib_uverbs_srq_type,
 };
 
 use super::QpType;
-use super::attributes::{modification, query};
+use super::attributes::{self, QueuePairAttributes, query};
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::object::{self, Object, Shared};
@@ -312,17 +312,21 @@ impl XrcTarget {
 
     /// Changes the attributes that the mask in `attributes` names, for all who have the target.
     ///
-    /// `IB_USER_VERBS_CMD_MODIFY_QP`, which leaves out what only an initiator has (`IB_QP_MAX_QP_RD_ATOMIC`,
-    /// `IB_QP_RETRY_CNT`, `IB_QP_RNR_RETRY`).
+    /// The commands of [`QueuePair::modify`](super::QueuePair::modify), where the kernel leaves out what
+    /// only an initiator has (`IB_QP_MAX_QP_RD_ATOMIC`, `IB_QP_RETRY_CNT`, `IB_QP_RNR_RETRY`).
     ///
     /// # Errors
     ///
-    /// EINVAL for a state that does not follow on the present one, and for attributes that are
-    /// missing or out of range; [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// Those of [`QueuePair::modify`](super::QueuePair::modify).
     #[doc(alias = "ibv_modify_xrc_rcv_qp")]
-    pub fn modify(&self, attributes: &ib_uverbs_qp_attr) -> Result<()> {
-        let request = modification(self.inner.object.handle(), attributes);
-        self.context().command("modify", &self.subject(), request)
+    pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
+        const OPERATION: &str = "modify";
+        let context = self.context();
+        context.check_usable(OPERATION, || self.subject())?;
+        let modified = attributes::modify(context.file(), self.inner.object.handle(), attributes);
+        modified.map_err(|refused| {
+            context.refused_or_unsupported(OPERATION, &self.subject(), "this change", refused)
+        })
     }
 
     /// The target's state and attributes, as the kernel has them. `IB_USER_VERBS_CMD_QUERY_QP`.

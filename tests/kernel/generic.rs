@@ -9,8 +9,8 @@ use rdmacm::ErrorKind;
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, AsyncElement, AsyncEventType, Completion, CompletionQueue, Context,
     Destination, MemoryRegion, ProtectionDomain, QpCreateFlags, QpState, QpType, QueuePair,
-    QueuePairCaps, QueuePairInit, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
-    WcOpcode, WcStatus,
+    QueuePairAttributes, QueuePairCaps, QueuePairInit, SendOperation, Sge, SharedReceiveQueue,
+    SharedReceiveQueueAttributes, WcOpcode, WcStatus,
 };
 
 use crate::bed::{Ending, LONG, assert_invalid};
@@ -219,6 +219,72 @@ fn datagrams_go_by_address_handle() {
     assert_eq!(from.completed(), with(SUCCESS, [2, 3]), "what nobody receives is lost");
     handle.destroy().expect("destroy");
     assert_eq!(kt.count("ah"), 0);
+}
+
+/// A queue pair without a peer that answers survives a send that fails, in SQE: it receives on, and
+/// sends again once it was taken back to RTS.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_send_that_fails_leaves_an_unreliable_queue_pair_in_sqe() {
+    const FOREIGN: u32 = u32::MAX;
+    let kt = Kt::load();
+    let context = kt.context();
+    for qp_type in [QpType::IB_UVERBS_QPT_UC, QpType::IB_UVERBS_QPT_UD] {
+        let [from, to] = [(); 2].map(|()| Node::new(&context, qp_type, 16));
+        from.connect(to.qp.number());
+        to.connect(from.qp.number());
+        let send = |node: &Node, peer: &Node, wr_ids: &[u64], lkey| {
+            let handle = AddressHandle::new(&node.pd, &address()).expect("address handle");
+            let destination =
+                Destination { address: &handle, qp_num: peer.qp.number(), qkey: QKEY };
+            let operation = match qp_type {
+                QpType::IB_UVERBS_QPT_UD => SendOperation::SendTo { destination, imm_data: None },
+                _ => SendOperation::Send,
+            };
+            let mut queue = node.qp.send_queue().expect("send queue");
+            for wr_id in wr_ids {
+                let piece = Sge { addr: 0.into(), length: 8, lkey };
+                Node::push_gathered(&mut queue, *wr_id, operation, &[piece]).expect("push");
+            }
+            queue.ring().expect("ring");
+        };
+        let state = |node: &Node| node.qp.query().expect("query").qp_state;
+        from.receive([20, 21]).expect("post receives");
+        to.receive([30, 31]).expect("post receives");
+        send(&from, &to, &[1, 2], FOREIGN);
+        assert_eq!(from.completed(), [(1, WcStatus::IB_WC_LOC_PROT_ERR), (2, FLUSHED)]);
+        assert_eq!(state(&from), QpState::IB_QPS_SQE);
+        // What is posted is flushed, and what comes is received.
+        send(&from, &to, &[3], 0);
+        assert_eq!(from.completed(), with(FLUSHED, [3]));
+        assert_eq!(to.completed(), []);
+        send(&to, &from, &[4], 0);
+        assert_eq!(to.completed(), with(SUCCESS, [4]));
+        assert_eq!(from.completed(), with(SUCCESS, [20]));
+        let back = QueuePairAttributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQE);
+        from.qp.modify(&back).expect("modify");
+        assert_eq!(state(&from), QpState::IB_QPS_RTS);
+        from.qp.modify(&back).expect_err("it is in RTS");
+        send(&from, &to, &[5], 0);
+        assert_eq!(from.completed(), with(SUCCESS, [5]));
+        assert_eq!(to.completed(), with(SUCCESS, [30]));
+        // Out of SQE to where everything comes back.
+        send(&from, &to, &[6], FOREIGN);
+        assert_eq!(from.completed(), [(6, WcStatus::IB_WC_LOC_PROT_ERR)]);
+        from.go(QpState::IB_QPS_ERR, 0).expect("modify");
+        assert_eq!(from.completed(), with(FLUSHED, [21]));
+        assert_eq!(state(&from), QpState::IB_QPS_ERR);
+    }
+    // Of a reliable one everything fails.
+    let [from, to] = Node::pair(&context, 16);
+    from.receive([20]).expect("post a receive");
+    let mut queue = from.qp.send_queue().expect("send queue");
+    let piece = Sge { addr: 0.into(), length: 8, lkey: FOREIGN };
+    Node::push_gathered(&mut queue, 1, SendOperation::Send, &[piece]).expect("push");
+    queue.ring().expect("ring");
+    assert_eq!(from.completed(), [(1, WcStatus::IB_WC_LOC_PROT_ERR), (20, FLUSHED)]);
+    assert_eq!(from.qp.query().expect("query").qp_state, QpState::IB_QPS_ERR);
+    assert_eq!(to.completed(), []);
 }
 
 #[test]

@@ -40,6 +40,7 @@ struct kt_wr {
 	__be32 imm_data;
 	u32 invalidate_rkey;
 	u32 remote_qpn;
+	bool is_foreign;
 };
 
 struct kt_queue {
@@ -132,6 +133,7 @@ bool kt_consumes(enum ib_wr_opcode opcode);
 enum ib_wc_status kt_receive(struct kt_qp *qp, struct kt_queue *queue, struct ib_cq *cq,
 			     const struct kt_wr *message, u32 src_qp);
 void kt_limit(struct kt_srq *srq);
+void kt_flush_sends(struct kt_qp *qp);
 void kt_flush(struct kt_qp *qp);
 void kt_break(struct kt_qp *qp);
 void kt_progress(struct kt_qp *qp);

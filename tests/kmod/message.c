@@ -77,9 +77,14 @@ static void kt_flush_queue(struct kt_qp *qp, struct kt_queue *queue, struct ib_c
 	}
 }
 
-void kt_flush(struct kt_qp *qp)
+void kt_flush_sends(struct kt_qp *qp)
 {
 	kt_flush_queue(qp, &qp->sends, qp->ib.send_cq, IB_WC_SEND);
+}
+
+void kt_flush(struct kt_qp *qp)
+{
+	kt_flush_sends(qp);
 	kt_flush_queue(qp, &qp->receives, qp->ib.recv_cq, IB_WC_RECV);
 }
 
@@ -91,6 +96,17 @@ void kt_break(struct kt_qp *qp)
 	kt_flush(qp);
 	if (qp->ib.srq)
 		kt_event_of_qp(qp, IB_EVENT_QP_LAST_WQE_REACHED);
+}
+
+/* A send has failed. One that is unreliable goes on receiving, until somebody takes it to RTS again. */
+static void kt_break_send(struct kt_qp *qp)
+{
+	if (qp->ib.qp_type != IB_QPT_UC && qp->ib.qp_type != IB_QPT_UD) {
+		kt_break(qp);
+		return;
+	}
+	qp->attr.qp_state = IB_QPS_SQE;
+	kt_flush_sends(qp);
 }
 
 /* Gives a message to the next receive of `queue`; how that goes for its sender. */
@@ -151,10 +167,14 @@ static bool kt_send(struct kt_qp *qp, const struct kt_wr *wr, enum ib_wc_status 
 	bool reliable = qp->ib.qp_type == IB_QPT_RC || qp->ib.qp_type == IB_QPT_XRC_INI;
 	bool datagram = qp->ib.qp_type == IB_QPT_UD;
 	struct kt_qp *peer = kt_qp_of(datagram ? wr->remote_qpn : qp->attr.dest_qp_num);
-	bool there = peer && peer->attr.qp_state >= IB_QPS_RTR && peer->attr.qp_state < IB_QPS_SQE;
+	bool there = peer && peer->attr.qp_state >= IB_QPS_RTR && peer->attr.qp_state != IB_QPS_ERR;
 	struct kt_queue *receives;
 	struct kt_srq *srq;
 
+	if (wr->is_foreign) {
+		*status = IB_WC_LOC_PROT_ERR;
+		return true;
+	}
 	*status = there || !reliable ? IB_WC_SUCCESS : IB_WC_RETRY_EXC_ERR;
 	if (!there || !kt_consumes(wr->opcode))
 		return true;
@@ -190,7 +210,7 @@ void kt_progress(struct kt_qp *qp)
 		if (wc.status != IB_WC_SUCCESS || wr.send_flags & IB_SEND_SIGNALED)
 			kt_complete(qp->ib.send_cq, &wc, false);
 		if (wc.status != IB_WC_SUCCESS)
-			kt_break(qp);
+			kt_break_send(qp);
 	}
 }
 

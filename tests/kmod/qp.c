@@ -190,6 +190,7 @@ static int kt_read_send(struct kt_qp *qp, const struct ib_send_wr *from, struct 
 		return -EINVAL;
 	if (qp->ib.qp_type == IB_QPT_UD)
 		wr->remote_qpn = ud_wr(from)->remote_qpn;
+	wr->is_foreign = from->num_sge > 0 && from->sg_list[0].lkey == KT_FOREIGN_LKEY;
 	return kt_length(from->sg_list, from->num_sge, qp->init.cap.max_send_sge, &wr->length);
 }
 
@@ -210,8 +211,8 @@ static int kt_post_send(struct ib_qp *ibqp, const struct ib_send_wr *list,
 			break;
 		}
 		kt_push(&qp->sends, &wr);
-		if (qp->attr.qp_state == IB_QPS_ERR)
-			kt_flush(qp);
+		if (qp->attr.qp_state >= IB_QPS_SQE)
+			kt_flush_sends(qp);
 		else
 			kt_progress(qp);
 	}

@@ -270,6 +270,39 @@ fn a_flush_completes_or_the_kernel_is_too_old() {
     connection.close();
 }
 
+/// What rxe would carry out as nothing.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_flush_without_a_placement_is_refused() {
+    let connection = connection();
+    let Connection { client, server, .. } = &connection;
+    let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
+    for bits in [0, 4, 5] {
+        let placement = FlushPlacement::from_bits_retain(bits);
+        let flush = SendOperation::Flush { remote_addr, rkey, length: Some(8), placement };
+        let error = client.io.post_bare(1, flush).expect_err("it brings nothing about");
+        assert_invalid(&error, &["post a send", "placement"]);
+    }
+    connection.close();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn memory_that_is_not_persistent_is_not_flushed_to_persistence() {
+    let connection = connection();
+    let Connection { client, server, .. } = &connection;
+    let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
+    let placement = FlushPlacement::PERSISTENT;
+    let flush = SendOperation::Flush { remote_addr, rkey, length: Some(8), placement };
+    if knows_flush() {
+        client.io.post_bare(1, flush).expect("post a flush");
+        failed(client, 1, WcStatus::IB_WC_REM_ACCESS_ERR);
+    } else {
+        unsupported(client.io.post_bare(1, flush), "6.2");
+    }
+    connection.close();
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn what_siw0_lacks_is_said_before_anything_is_stored() {

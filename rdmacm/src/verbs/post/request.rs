@@ -126,7 +126,8 @@ pub enum SendOperation<'a> {
         bytes: [u8; 8],
     },
     /// Completes when what was written before it to the peer's memory is visible there, or
-    /// persistent. There is no payload. On rxe since Linux 6.2.
+    /// persistent. There is no payload. On rxe since Linux 6.2; persistent is refused by the peer there
+    /// unless its memory is.
     #[doc(alias = "ibv_wr_flush")]
     Flush {
         /// Where, in the peer's addresses.
@@ -256,6 +257,11 @@ impl SendRequest<'_> {
                 Err(UNALIGNED)
             }
             SendOperation::AtomicWrite { .. }
+            SendOperation::Flush { placement, .. }
+                if placement.is_empty() || !FlushPlacement::all().contains(placement) =>
+            {
+                Err("a flush needs a placement: GLOBAL, PERSISTENT or both")
+            }
             | SendOperation::Flush { .. }
             | SendOperation::LocalInvalidate { .. } => self.payload.check_empty(),
             SendOperation::BindWindow { window, region, offset, length, .. } => {

@@ -92,7 +92,8 @@ fn err_is_the_end_on_siw() {
     bring(io.qp(), QpState::IB_QPS_INIT);
     io.receive(1, 0..8).expect("post a receive");
     io.post(2, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
-    for wr_id in 1..=2 {
-        assert_eq!(flushed(io.polled().expect("it comes back")), wr_id);
+    for (wr_id, is_receive) in [(1, true), (2, false)] {
+        let done = io.polled().expect("it comes back");
+        assert_eq!((flushed(done), done.is_receive()), (wr_id, is_receive));
     }
 }

@@ -8,7 +8,6 @@ use verbs_abi::{
     AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_resize_cq, ib_uverbs_wc,
 };
 
-use super::WcStatus;
 use super::additions::Additions;
 use super::bell::Bell;
 use super::completion_channel::CompletionChannel;
@@ -20,6 +19,7 @@ use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::work_completion::Completion;
+use super::{WcOpcode, WcStatus};
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
@@ -239,14 +239,22 @@ impl CompletionQueue {
     }
 
     /// Completes requests of queue pair `number`, which was made in `pd`, with a flush error in
-    /// place of a driver that does not, and wakes who sleeps on the channel.
-    pub(super) fn flush(&self, pd: &ProtectionDomain, number: u32, wr_ids: &[u64]) {
+    /// place of a driver that does not, and wakes who sleeps on the channel. `opcode` says whether
+    /// they are receives: what a send was is not known.
+    pub(super) fn flush(
+        &self,
+        pd: &ProtectionDomain,
+        number: u32,
+        opcode: WcOpcode,
+        wr_ids: &[u64],
+    ) {
         if wr_ids.is_empty() {
             return;
         }
         let flushed = |wr_id: &u64| {
             let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
-            Completion(ib_uverbs_wc { wr_id, status, qp_num: number, ..ib_uverbs_wc::default() })
+            let flushed = ib_uverbs_wc { wr_id, status, opcode, ..ib_uverbs_wc::default() };
+            Completion(ib_uverbs_wc { qp_num: number, ..flushed })
         };
         let mut additions = self.inner.additions();
         additions.flushed.extend(wr_ids.iter().map(flushed));

@@ -19,7 +19,7 @@ use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::srq::SharedReceiveQueue;
-use super::{QpCreateFlags, QpState, QpType};
+use super::{QpCreateFlags, QpState, QpType, WcOpcode};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
@@ -418,10 +418,10 @@ impl QueuePair {
     fn complete_leftovers(&self) {
         let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
         if let Some(leftovers) = &self.inner.send_leftovers {
-            send_cq.flush(pd, *number, &leftovers.take());
+            send_cq.flush(pd, *number, WcOpcode::IB_UVERBS_WC_SEND, &leftovers.take());
         }
         if let Some(leftovers) = &self.inner.receive_leftovers {
-            recv_cq.flush(pd, *number, &leftovers.take());
+            recv_cq.flush(pd, *number, WcOpcode::IB_WC_RECV, &leftovers.take());
         }
     }
 

@@ -37,7 +37,8 @@ impl Completion {
         self.0.status == WcStatus::IB_WC_SUCCESS
     }
 
-    /// What the request was.
+    /// What the request was. rxe does not say it of receives that are flushed (Linux 6.12 at least): theirs
+    /// is that of a send.
     pub fn opcode(&self) -> WcOpcode {
         self.0.opcode
     }
@@ -58,7 +59,8 @@ impl Completion {
         self.0.src_qp
     }
 
-    /// Whether it is of a receive.
+    /// Whether it is of a receive. Not known of what rxe flushes, as with [`opcode`](Self::opcode): there the
+    /// request is told by its [`wr_id`](Self::wr_id), or by a completion queue of its own for receives.
     pub fn is_receive(&self) -> bool {
         self.0.opcode.0 & WcOpcode::IB_WC_RECV.0 != 0
     }

@@ -150,6 +150,26 @@ impl Io {
         self.with_send(wr_id, operation, parts, flags, post)
     }
 
+    /// Posts a send of pieces that are as long as `lengths`, which is more than there is.
+    pub(crate) fn post_too_much(&self, wr_id: u64, lengths: &[u32]) -> Result<()> {
+        let pieces = self.too_much(lengths);
+        let (operation, flags) = (SendOperation::Send, SendFlags::SIGNALED);
+        let payload = Payload::Gather(&pieces);
+        // SAFETY: as in `receive_into`; what is not registered the device refuses.
+        unsafe { self.qp.post_send(&SendRequest { wr_id, operation, payload, flags }) }
+    }
+
+    /// Posts a receive into such pieces.
+    pub(crate) fn receive_too_much(&self, wr_id: u64, lengths: &[u32]) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.qp.post_recv(&ReceiveRequest { wr_id, scatter: &self.too_much(lengths) }) }
+    }
+
+    fn too_much(&self, lengths: &[u32]) -> Vec<Sge> {
+        let all = self.memory.sge(0..self.memory.len()).expect("within the memory");
+        lengths.iter().map(|length| Sge { length: *length, ..all }).collect()
+    }
+
     /// Posts a request that has no payload.
     pub(crate) fn post_bare(&self, wr_id: u64, operation: SendOperation<'_>) -> Result<()> {
         self.post_parts(wr_id, operation, &[], SendFlags::SIGNALED)

@@ -361,3 +361,27 @@ fn a_send_that_invalidates_takes_a_region_away_on_siw0() {
     client.io.done(5);
     assert_eq!(server.io.next().status(), WcStatus::IB_WC_WR_FLUSH_ERR);
 }
+
+/// rxe and siw add up the bytes of a message in a signed word.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn messages_of_two_gigabytes_are_refused_by_rxe_and_siw() {
+    const MOST: u32 = u32::MAX >> 1;
+    let caps = QueuePairCaps { max_send_sge: 2, max_recv_sge: 2, ..QueuePairCaps::default() };
+    for address in [rxe(0), siw(0)] {
+        let shape = Shape { caps, ..Shape::default() };
+        let connection = Connection::to(address, shape, &ConnParam::default());
+        let Connection { client, server, .. } = &connection;
+        for lengths in [&[MOST + 1][..], &[u32::MAX], &[MOST, 1], &[u32::MAX; 2]] {
+            let error = client.io.post_too_much(1, lengths).expect_err("too long");
+            assert_invalid(&error, &["post a send", "a message of"]);
+            let error = server.io.receive_too_much(2, lengths).expect_err("too long");
+            assert_invalid(&error, &["post a receive", "a message of"]);
+        }
+        server.io.receive(3, 0..8).expect("post a receive");
+        client.io.post(4, SendOperation::Send, 0..8, SIGNALED).expect("no harm is done");
+        server.io.done(3);
+        client.io.done(4);
+        connection.close();
+    }
+}

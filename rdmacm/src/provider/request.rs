@@ -15,6 +15,18 @@ pub(super) fn length(bytes: u64) -> Posted<u32> {
     u32::try_from(bytes).map_err(|_| PostError::Long(bytes))
 }
 
+/// The same for a kernel that adds the bytes up in a signed word.
+#[inline]
+pub(super) fn signed_length(bytes: u64) -> Posted<u32> {
+    match u32::try_from(bytes) {
+        Ok(length) if length < TOO_LONG => Ok(length),
+        _ => Err(PostError::Long(bytes)),
+    }
+}
+
+/// So many bytes are no message of such a kernel's.
+pub(super) const TOO_LONG: u32 = 1 << 31;
+
 /// The number of pieces, if the queue takes as many.
 #[inline]
 pub(super) fn count(pieces: &[Sge], most: u32) -> Posted<u32> {

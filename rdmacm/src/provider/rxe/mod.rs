@@ -30,7 +30,7 @@ use self::queue::Queue;
 pub(crate) use self::send::SendRing;
 use super::Posted;
 use super::kernel::{self, discard_cq, discard_qp, discard_srq};
-use super::request::{count, length};
+use super::request::{count, signed_length};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 use crate::sys::mapping::Mapping;
@@ -196,7 +196,7 @@ impl ReceiveRing {
     pub(super) unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         let num_sge = count(request.scatter, self.max_sge)?;
         let mut slot = self.queue.free_slot()?;
-        let length = length(slot.append_pieces(request.scatter))?;
+        let length = signed_length(slot.append_pieces(request.scatter))?;
         let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
         let wr_id = request.wr_id.into();
         slot.put(0, &rxe_recv_wqe { wr_id, dma, ..rxe_recv_wqe::default() });

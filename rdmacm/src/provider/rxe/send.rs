@@ -21,7 +21,7 @@ use verbs_abi::{
 use super::pieces;
 use super::queue::{Queue, Slot};
 use crate::provider::kernel::Doorbell;
-use crate::provider::request::{check_send, count, inline, length};
+use crate::provider::request::{TOO_LONG, check_send, count, inline, signed_length};
 use crate::provider::{PostError, Posted};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
@@ -34,6 +34,8 @@ pub(crate) struct SendRing {
     queue: Queue<rxe_send_wqe>,
     qp_type: QpType,
     max_sge: u32,
+    /// A piece of so many bytes or more is not sent alone: all are where no piece is taken.
+    too_long: u32,
     max_inline: u32,
     /// Something was stored since it was rung for.
     owes_doorbell: bool,
@@ -53,7 +55,8 @@ impl SendRing {
         let (max_sge, max_inline) = (response.max_send_sge, response.max_inline_data);
         let payload = pieces(max_sge).max(max_inline.max(ATOMIC) as usize);
         let queue = Queue::map(file, info, payload, None)?;
-        Ok(Self { queue, qp_type, max_sge, max_inline, owes_doorbell: false })
+        let too_long = if max_sge == 0 { 0 } else { TOO_LONG };
+        Ok(Self { queue, qp_type, max_sge, too_long, max_inline, owes_doorbell: false })
     }
 
     /// Where it is mapped.
@@ -88,7 +91,7 @@ impl SendRing {
             return unsafe { self.try_store_other(context, state, request) };
         };
         let Ok(mut slot) = self.queue.free_slot() else { return false };
-        if check_send(state).is_err() || self.max_sge == 0 {
+        if check_send(state).is_err() || length >= self.too_long {
             return false;
         }
         slot.clear();
@@ -137,7 +140,7 @@ impl SendRing {
         let (carried, num_sge) = match request.payload {
             Payload::Gather(pieces) => {
                 let num_sge = count(pieces, self.max_sge)?;
-                (length(slot.append_pieces(pieces))?, num_sge)
+                (signed_length(slot.append_pieces(pieces))?, num_sge)
             }
             Payload::Inline(bytes) => {
                 let carried = inline(bytes, self.max_inline)?;

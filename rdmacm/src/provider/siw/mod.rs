@@ -37,7 +37,7 @@ use verbs_abi::{
 pub(crate) use self::queue::{Arming, Leftovers};
 use self::queue::{Free, Ring};
 use super::kernel::{self, Doorbell, discard_cq, discard_qp, discard_srq};
-use super::request::{count, inline, total};
+use super::request::{count, inline, signed_length, total};
 use super::{PostError, Posted};
 use crate::error::Result;
 use crate::lock::unpoisoned;
@@ -494,11 +494,7 @@ fn gather<E>(element: &mut Free<'_, E>, offset: usize, pieces: &[Sge], most: u32
             (number, total(pieces))
         }
     };
-    // The kernel adds them up in a signed word.
-    match i32::try_from(length) {
-        Ok(_) => Ok(number),
-        Err(_) => Err(PostError::Long(length)),
-    }
+    signed_length(length).map(|_| number)
 }
 
 /// The pieces with something in them; their number. Those behind are empty: of a read the kernel looks

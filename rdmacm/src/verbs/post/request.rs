@@ -54,7 +54,8 @@ pub enum SendOperation<'a> {
         rkey: u32,
     },
     /// Sends a datagram: the one operation of queue pairs for datagrams, and of no others. Its
-    /// payload fits into the MTU of the path.
+    /// payload fits into the MTU of the port: a longer one is not sent, which its completion does not
+    /// say.
     #[doc(alias = "IBV_WR_SEND")]
     SendTo {
         /// To whom.
@@ -256,12 +257,12 @@ impl SendRequest<'_> {
             SendOperation::AtomicWrite { remote_addr, .. } if !aligned(remote_addr) => {
                 Err(UNALIGNED)
             }
-            SendOperation::AtomicWrite { .. }
             SendOperation::Flush { placement, .. }
                 if placement.is_empty() || !FlushPlacement::all().contains(placement) =>
             {
                 Err("a flush needs a placement: GLOBAL, PERSISTENT or both")
             }
+            SendOperation::AtomicWrite { .. }
             | SendOperation::Flush { .. }
             | SendOperation::LocalInvalidate { .. } => self.payload.check_empty(),
             SendOperation::BindWindow { window, region, offset, length, .. } => {

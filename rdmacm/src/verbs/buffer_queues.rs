@@ -18,7 +18,8 @@ use super::completion::CompletionQueue;
 use super::outstanding::Outstanding;
 use super::queue_pair::QueuePair;
 use super::{
-    Completion, Payload, QueuePairCaps, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+    Completion, Payload, QpType, QueuePairCaps, ReceiveRequest, SendFlags, SendOperation,
+    SendRequest, Sge,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -67,7 +68,7 @@ impl From<BufferRefused> for Error {
 impl BufferQueues {
     /// Takes over the posting to `qp`.
     pub fn new(qp: QueuePair) -> Self {
-        let (posted, addresses) = tables(qp.caps());
+        let (posted, addresses) = tables(qp.qp_type(), qp.caps());
         let recv_cq = qp.recv_cq().clone();
         let send_cq = Some(qp.send_cq().clone()).filter(|send_cq| *send_cq != recv_cq);
         Self { qp, recv_cq, send_cq, posted, addresses, done: Default::default() }
@@ -235,12 +236,24 @@ impl BufferQueues {
     }
 }
 
-/// What is to hold the buffers of a queue pair with `caps`, and the address handles. They grow with what is
-/// posted: how much that may be is the kernel's word alone.
-fn tables(caps: QueuePairCaps) -> (Outstanding<Buffer>, VecDeque<(u64, AddressHandle)>) {
+/// What is to hold the buffers of a queue pair, and the address handles: with room for those of a whole
+/// queue, so that posting allocates nothing, but for no more than there are in earnest. How many the queue
+/// holds is the kernel's word alone.
+fn tables(
+    qp_type: QpType,
+    caps: QueuePairCaps,
+) -> (Outstanding<Buffer>, VecDeque<(u64, AddressHandle)>) {
     let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
-    (posted, VecDeque::new())
+    let datagrams = match qp_type {
+        QpType::IB_UVERBS_QPT_UD => caps.max_send_wr.min(MOST_DATAGRAMS),
+        _ => 0,
+    };
+    let room = usize::try_from(datagrams).expect("17 bits fit");
+    (posted, VecDeque::with_capacity(room))
 }
+
+/// So many address handles have room from the beginning, in a megabyte.
+const MOST_DATAGRAMS: u32 = 1 << 16;
 
 /// Hands over what has completed on `cq` of queue pair `number`.
 fn poll(
@@ -314,11 +327,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_is_said_to_be_endless_takes_no_memory() {
+    fn a_queue_that_is_said_to_be_endless_takes_little_memory() {
         let most = u32::MAX;
         let caps =
             QueuePairCaps { max_send_wr: most, max_recv_wr: most, ..QueuePairCaps::default() };
-        let (posted, addresses) = tables(caps);
-        assert_eq!((posted.len(), addresses.capacity()), (0, 0));
+        let (posted, addresses) = tables(QpType::IB_UVERBS_QPT_UD, caps);
+        assert_eq!(posted.len(), 0);
+        assert!(addresses.capacity() < 1 << 17, "{}", addresses.capacity());
     }
 }

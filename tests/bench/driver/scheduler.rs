@@ -11,7 +11,9 @@
 //! waits: what is measured then is who waits how often. So everything here runs in the idle class, and no
 //! slice is protected: whatever is not in that class gets a processor at once. And for latencies each of the
 //! two programs has a processor of its own: where both are on one, which the scheduler does not mend in this
-//! class, each message waits for the end of a slice. Of a rate that costs both programs the same part.
+//! class, each message waits for the end of a slice. Of a rate that costs both programs the same part. What the kernel
+//! hands to whichever processor is free, as rxe does with its work, has the last one: on one of the programs' a message
+//! takes a tenth longer, and which it gets is settled anew for each run.
 
 use std::error::Error;
 use std::fs;
@@ -23,6 +25,8 @@ use nix::mount::{MsFlags, mount};
 
 use crate::run::{self, Program, progress};
 
+/// Which processors have the work that is bound to none.
+const WORK: &str = "/sys/devices/virtual/workqueue/cpumask";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
 /// That a slice is not cut short, by whomever. Kernels before 6.6 do not have it.
@@ -52,6 +56,15 @@ pub(crate) fn prefer_others() -> Result<(), Box<dyn Error>> {
     progress(
         "the programs run in the idle class, so that the kernel's threads never wait for them",
     );
+    Ok(())
+}
+
+/// Has work that the kernel does on any processor done on the last one, where there is one for neither program.
+pub(crate) fn gather_work() -> Result<(), Box<dyn Error>> {
+    let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();
+    if processors > 2 {
+        fs::write(WORK, format!("{:x}", 1_u64 << (processors - 1)))?;
+    }
     Ok(())
 }
 

@@ -69,6 +69,7 @@ pub(crate) fn latency(
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let bench = Bench::new(device, address, directory)?;
     scheduler::prefer_others()?;
+    scheduler::gather_work()?;
     bench.at_each_size(latencies())
 }
 

@@ -17,22 +17,36 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device
 /// (ENODEV)`. The kernel's errno is kept as it was, see [`Error::errno`].
-// One word: what a call returns fits into registers.
+// Two words at most: what a call returns fits into registers.
 #[derive(Clone, thiserror::Error)]
 #[error(
     "cannot {}{}{}: {}",
-    .0.operation,
-    if .0.subject.is_empty() { "" } else { " " },
-    .0.subject,
-    .0.kind,
+    self.operation(),
+    if self.subject().is_empty() { "" } else { " " },
+    self.subject(),
+    self.kind(),
 )]
-pub struct Error(Box<Failure>);
+pub struct Error(Cause);
+
+#[derive(Clone)]
+enum Cause {
+    Failed(Box<Failure>),
+    /// Nothing is allocated to say so: it is said again and again.
+    WouldBlock(&'static Wait),
+}
 
 #[derive(Clone)]
 struct Failure {
     operation: &'static str,
     subject: Cow<'static, str>,
     kind: ErrorKind,
+}
+
+/// What a call would wait for: what it does, and to what.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) operation: &'static str,
+    pub(crate) subject: &'static str,
 }
 
 /// Why an operation failed.
@@ -138,7 +152,7 @@ impl Error {
         kind: ErrorKind,
     ) -> Self {
         // Whatever was tried, this is about the process.
-        Self(Box::new(Failure { operation, subject: subject.into(), kind }))
+        Self(Cause::Failed(Box::new(Failure { operation, subject: subject.into(), kind })))
             .with_remedy(Errno::EMFILE, remedy::DESCRIPTORS)
     }
 
@@ -161,6 +175,11 @@ impl Error {
         Self::new(operation, subject, kind)
     }
 
+    /// That the call would wait.
+    pub(crate) fn would_block(wait: &'static Wait) -> Self {
+        Self(Cause::WouldBlock(wait))
+    }
+
     /// An answer that does not parse.
     pub(crate) fn malformed(
         operation: &'static str,
@@ -173,25 +192,38 @@ impl Error {
     /// The same with what the user can do about it, where the kernel said `errno`.
     pub(crate) fn with_remedy(mut self, errno: Errno, remedy: &'static str) -> Self {
         let errno = errno as i32;
-        if self.0.kind == ErrorKind::Os(errno) {
-            self.0.kind = ErrorKind::Remedy { errno, remedy };
+        match &mut self.0 {
+            Cause::Failed(failure) if failure.kind == ErrorKind::Os(errno) => {
+                failure.kind = ErrorKind::Remedy { errno, remedy };
+            }
+            _ => {}
         }
         self
     }
 
     /// What was tried: `resolve the address`.
     pub fn operation(&self) -> &str {
-        self.0.operation
+        match &self.0 {
+            Cause::Failed(failure) => failure.operation,
+            Cause::WouldBlock(wait) => wait.operation,
+        }
     }
 
     /// What it was tried on: `10.0.0.9:7471 of id 3`. May be empty.
     pub fn subject(&self) -> &str {
-        &self.0.subject
+        match &self.0 {
+            Cause::Failed(failure) => &failure.subject,
+            Cause::WouldBlock(wait) => wait.subject,
+        }
     }
 
     /// Why it failed.
     pub fn kind(&self) -> &ErrorKind {
-        &self.0.kind
+        static WOULD_BLOCK: ErrorKind = ErrorKind::WouldBlock;
+        match &self.0 {
+            Cause::Failed(failure) => &failure.kind,
+            Cause::WouldBlock(_) => &WOULD_BLOCK,
+        }
     }
 
     /// The error as an errno: the kernel's own where the kernel refused, else the one that the C

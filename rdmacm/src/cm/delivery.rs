@@ -15,7 +15,7 @@ use super::migrate::BELL;
 use super::multicast::GROUPS;
 use super::parse::{EventType, RawEvent};
 use crate::acks::Counted;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Wait};
 use crate::sys::command::Refused;
 
 impl EventChannel {
@@ -217,7 +217,8 @@ fn expected(event: Event, wanted: EventType) -> Result<Event> {
 }
 
 fn failed(refused: Refused) -> Error {
-    refused.during_wait("get an event from", "the event channel")
+    static WAIT: Wait = Wait { operation: "get an event from", subject: "the event channel" };
+    refused.during_wait(&WAIT)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::state::{Interest, State};
 use super::tasks::{Tasks, Telling};
 use super::traffic::End;
 use crate::cm::EventChannel;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Wait};
 use crate::lock::unpoisoned;
 use crate::sys::process::Process;
 use crate::verbs::{Buffer, CompletionChannel, ProtectionDomain};
@@ -110,17 +110,25 @@ pub(super) enum Operation {
 impl Operation {
     /// How errors name it.
     pub(super) const fn name(self) -> &'static str {
+        self.wait().operation
+    }
+
+    /// What is said where it would wait, of whichever endpoint.
+    const fn wait(self) -> &'static Wait {
+        const fn of(operation: &'static str) -> Wait {
+            Wait { operation, subject: "an endpoint" }
+        }
         match self {
-            Self::Take => "take a buffer of",
-            Self::Send => "send on",
-            Self::Write => "write over",
-            Self::Read => "read over",
-            Self::Change => "change a number over",
-            Self::Receive => "receive on",
-            Self::Flush => "flush",
-            Self::Close => "close",
-            Self::Resolve => "resolve a peer for",
-            Self::Join => "join a multicast group on",
+            Self::Take => const { &of("take a buffer of") },
+            Self::Send => const { &of("send on") },
+            Self::Write => const { &of("write over") },
+            Self::Read => const { &of("read over") },
+            Self::Change => const { &of("change a number over") },
+            Self::Receive => const { &of("receive on") },
+            Self::Flush => const { &of("flush") },
+            Self::Close => const { &of("close") },
+            Self::Resolve => const { &of("resolve a peer for") },
+            Self::Join => const { &of("join a multicast group on") },
         }
     }
 
@@ -338,7 +346,7 @@ impl Shared {
         }
         outcome.map_err(|kind| match kind {
             // Without the name, which would have to be copied: this comes often.
-            ErrorKind::WouldBlock => Error::new(operation.name(), "an endpoint", kind),
+            ErrorKind::WouldBlock => Error::would_block(operation.wait()),
             kind => self.error(operation, kind),
         })
     }

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::error::{Error, ErrorKind, WrongProcess};
+use crate::error::{Error, ErrorKind, Wait, WrongProcess};
 
 /// Why a command had no success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +50,10 @@ impl Refused {
     }
 
     /// The same for a call that returns EAGAIN where it would have to wait.
-    pub(crate) fn during_wait(
-        self,
-        operation: &'static str,
-        subject: impl Into<Cow<'static, str>>,
-    ) -> Error {
+    pub(crate) fn during_wait(self, wait: &'static Wait) -> Error {
         match self {
-            Self::Os(Errno::EAGAIN) => Error::new(operation, subject, ErrorKind::WouldBlock),
-            other => other.during(operation, subject),
+            Self::Os(Errno::EAGAIN) => Error::would_block(wait),
+            other => other.during(wait.operation, wait.subject),
         }
     }
 }

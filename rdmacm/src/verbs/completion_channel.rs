@@ -10,14 +10,16 @@ use verbs_abi::ib_uverbs_comp_event_desc;
 #[cfg(doc)]
 use super::completion::CompletionQueue;
 use super::context::Context;
-use super::event_file::EventFile;
+use super::event_file::{EventFile, READ};
 use super::reporter::hand_out_completion;
 use super::same::equal_if_same;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Result, Wait};
 use crate::registry::Token;
+
+static WAIT: Wait = Wait { operation: READ, subject: "the completion channel" };
 
 /// Wakes who waits for completions: a descriptor that is readable when an armed queue has got one.
 ///
@@ -51,7 +53,7 @@ impl CompletionChannel {
         context.check_usable(OPERATION, || WHAT.to_owned())?;
         let made = context.file().create_comp_channel();
         let fd = made.map_err(|refused| context.refused(OPERATION, WHAT, refused))?;
-        let file = EventFile::new(fd, "the completion channel");
+        let file = EventFile::new(fd, &WAIT);
         let inner = Inner { context: context.clone(), file, queues: AtomicUsize::new(0) };
         Ok(Self { inner: Arc::new(inner) })
     }

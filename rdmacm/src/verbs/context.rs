@@ -14,11 +14,11 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::event_file::EventFile;
+use super::event_file::{EventFile, READ};
 use super::pd::PdObject;
 use super::same::equal_if_same;
 use crate::device::{self, Device, DriverId, GidEntry, Guid, Transport};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Wait};
 use crate::lock::unpoisoned;
 use crate::provider::Provider;
 use crate::sys::command::Refused;
@@ -83,6 +83,8 @@ impl Depths {
     }
 }
 
+static WAIT: Wait = Wait { operation: READ, subject: "the asynchronous events" };
+
 /// The contexts that ids share, one for each device that is in use.
 static SHARED: PerProcess<Mutex<Vec<Weak<Inner>>>> = PerProcess::new();
 
@@ -116,7 +118,7 @@ impl Context {
         let (async_events, completion_vectors) = provider.get_context(&file, device)?;
         let inner = Inner {
             file,
-            async_file: EventFile::new(async_events, "the asynchronous events"),
+            async_file: EventFile::new(async_events, &WAIT),
             device: device.clone(),
             provider,
             completion_vectors,

@@ -7,24 +7,25 @@ use nix::errno::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Wait};
 use crate::sys::command::Refused;
 use crate::sys::poll::Waiting;
 
-const READ: &str = "read";
+/// What is done to such a descriptor.
+pub(super) const READ: &str = "read";
 
 /// A descriptor of events `E` of a context.
 #[derive(Debug)]
 pub(super) struct EventFile {
     fd: OwnedFd,
     waiting: Waiting,
-    /// What it is to the program.
-    what: &'static str,
+    /// What reading it waits for, and what it is to the program.
+    wait: &'static Wait,
 }
 
 impl EventFile {
-    pub(super) fn new(fd: OwnedFd, what: &'static str) -> Self {
-        Self { fd, waiting: Waiting::default(), what }
+    pub(super) fn new(fd: OwnedFd, wait: &'static Wait) -> Self {
+        Self { fd, waiting: Waiting::default(), wait }
     }
 
     pub(super) fn raw(&self) -> i32 {
@@ -38,7 +39,7 @@ impl EventFile {
         D: FromBytes + IntoBytes,
     {
         loop {
-            context.check_process(READ, || self.what.to_owned())?;
+            context.check_process(READ, || self.wait.subject.to_owned())?;
             let read = self.waiting.read(self.as_fd(), || self.read());
             if let Some(event) = take(&self.whole(context, read)?) {
                 return Ok(event);
@@ -56,7 +57,7 @@ impl EventFile {
     where
         D: FromBytes + IntoBytes,
     {
-        context.check_process(READ, || self.what.to_owned())?;
+        context.check_process(READ, || self.wait.subject.to_owned())?;
         loop {
             let read = self.waiting.read_by(self.as_fd(), deadline, || self.read());
             let Some(read) = read.transpose() else { return Ok(None) };
@@ -76,12 +77,12 @@ impl EventFile {
     /// What was read, if it is an event.
     fn whole<D>(&self, context: &Context, read: Result<(D, usize), Refused>) -> Result<D> {
         let (event, length) = read.map_err(|refused| match refused {
-            Refused::Os(Errno::EAGAIN) => refused.during_wait(READ, self.what),
-            refused => context.refused(READ, self.what, refused),
+            Refused::Os(Errno::EAGAIN) => refused.during_wait(self.wait),
+            refused => context.refused(READ, self.wait.subject, refused),
         })?;
         if length != size_of::<D>() {
             let what = format!("{length} bytes where an event has {}", size_of::<D>());
-            return Err(Error::malformed(READ, self.what, what));
+            return Err(Error::malformed(READ, self.wait.subject, what));
         }
         Ok(event)
     }
@@ -89,9 +90,9 @@ impl EventFile {
     /// Makes [`next`](Self::next) say that it would block instead of waiting, or wait again.
     pub(super) fn set_nonblocking(&self, context: &Context, nonblocking: bool) -> Result<()> {
         const OPERATION: &str = "set the blocking mode of";
-        context.check_process(OPERATION, || self.what.to_owned())?;
+        context.check_process(OPERATION, || self.wait.subject.to_owned())?;
         let set = self.waiting.set_nonblocking(self.as_fd(), nonblocking);
-        set.map_err(|refused| context.refused(OPERATION, self.what, refused))
+        set.map_err(|refused| context.refused(OPERATION, self.wait.subject, refused))
     }
 }
 

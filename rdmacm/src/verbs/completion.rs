@@ -429,6 +429,10 @@ impl CompletionQueue {
 /// Of [`CompletionQueue::poller`]. Threads that poll or wait on the same queue meanwhile wait for it,
 /// and have their turn whenever this one polls. It cannot leave the thread that took it. In what order
 /// a thread takes it and queues to post to is to be the same in [all threads](super::SendQueue).
+///
+/// A poll takes one lock more, which nobody else has for long, while the library has something of its own to do with the
+/// completions: it drains a queue pair, flushes requests that the driver does not, or (on rxe) looks for messages that take
+/// back the key of a memory window of type 2 that is bound.
 #[derive(Debug)]
 pub struct Poller<'a> {
     inner: &'a Inner,

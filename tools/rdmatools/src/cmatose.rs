@@ -312,8 +312,8 @@ impl<'a> Test<'a> {
                 self.disconnects_left += 1;
                 Ok(())
             }
+            // Of a connection in the making, or of one that stood.
             T::AddrError | T::RouteError | T::ConnectError | T::Unreachable | T::Rejected => {
-                self.connects_left -= 1;
                 Err(Stopped::by(&event, T::Established, NAME, self.out))
             }
             T::Disconnected => {

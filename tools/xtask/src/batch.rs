@@ -10,7 +10,7 @@ use guest::report::{Frame, Status};
 
 use crate::host::progress;
 use crate::libtest::{Artifact, Counts, Tally};
-use crate::machine::EMULATORS_FAULT;
+use crate::machine::GUESTS_FAULT;
 use crate::vm::Guest;
 use crate::{host, pair};
 
@@ -90,10 +90,10 @@ impl<'a> Batch<'a> {
         self.tests.len()
     }
 
-    /// Runs them, and counts those that the program says it ran. All are run again, once, where the emulator
-    /// breaks the guest under them.
+    /// Runs them, and counts those that the program says it ran. All are run again, once, where the guest's
+    /// kernel breaks under them by no fault of theirs.
     pub(crate) fn run(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
-        unless_emulators_fault(|| self.run_once(&mut sink))
+        unless_guests_fault(|| self.run_once(&mut sink))
     }
 
     fn run_once(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
@@ -139,10 +139,10 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What `run` comes to: the second time, where the emulator broke the guest under it the first time.
-fn unless_emulators_fault<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
+/// What `run` comes to: the second time, where the guest's kernel broke under it the first time.
+fn unless_guests_fault<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
     match run() {
-        Err(error) if error.to_string().starts_with(EMULATORS_FAULT) => {
+        Err(error) if error.to_string().starts_with(GUESTS_FAULT) => {
             progress(&format!("{error}\nonce more"));
             run()
         }
@@ -207,14 +207,14 @@ mod tests {
     /// How the last of the runs ended that `endings` are those of, and how many there were.
     fn runs(endings: [Result<&'static str>; 3]) -> (Result<&'static str>, usize) {
         let mut left = endings.into_iter();
-        let ended = unless_emulators_fault(|| left.next().expect("a run more than twice"));
+        let ended = unless_guests_fault(|| left.next().expect("a run more than twice"));
         (ended, 3 - left.len())
     }
 
     #[test]
     fn what_the_emulator_broke_is_run_once_more() {
-        let broken = || Err(Error::new(format!("{EMULATORS_FAULT}the guest ended")));
-        let other = || Err(Error::new(format!("the guest said: {EMULATORS_FAULT}no")));
+        let broken = || Err(Error::new(format!("{GUESTS_FAULT}the guest ended")));
+        let other = || Err(Error::new(format!("the guest said: {GUESTS_FAULT}no")));
         assert_eq!(runs([Ok("first"), Ok("second"), Ok("third")]), (Ok("first"), 1));
         assert_eq!(runs([broken(), Ok("second"), Ok("third")]), (Ok("second"), 2));
         assert_eq!(runs([broken(), broken(), Ok("third")]), (broken(), 2), "and no more");

@@ -35,6 +35,12 @@ pub(crate) fn met_stale_breakpoint(console: &str) -> bool {
     console.lines().any(|line| beginnings.iter().any(|begin| message(line).starts_with(begin)))
 }
 
+/// Whether the kernel let go of a device's table of GIDs before the last of them. Seen once, of 6.12, where rdma_cm is told
+/// last that a device goes.
+pub(crate) fn lost_gid_table(console: &str) -> bool {
+    console.lines().any(|line| message(line).starts_with("free_gid_work+"))
+}
+
 /// What the taint bits complain about.
 pub(crate) fn tainted(taint: u64) -> Vec<&'static str> {
     TAINTS.iter().filter(|(bit, _)| taint & (1 << bit) != 0).map(|(_, name)| *name).collect()
@@ -96,6 +102,13 @@ mod tests {
         for header in ["Oops: 0002 [#1] PREEMPT SMP", "BUG: int3 in a message"] {
             assert!(!met_stale_breakpoint(&fault(header)), "{header}");
         }
+    }
+
+    #[test]
+    fn a_lost_gid_table_is_in_a_trace_of_calls() {
+        let console = "[   35.4] Call Trace:\r\n[   35.4]  <TASK>\r\n[   35.4]  free_gid_work+0x38/0x50 [ib_core]\r\n";
+        assert!(lost_gid_table(console));
+        assert!(!lost_gid_table("[    1.5] workqueue: free_gid_work [ib_core] hogged CPU\r\n"));
     }
 
     #[test]

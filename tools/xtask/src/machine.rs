@@ -37,7 +37,7 @@ const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
 
 /// How the error begins of a machine that failed by no fault of its own.
-pub(crate) const EMULATORS_FAULT: &str = "the emulator broke the guest's kernel: ";
+pub(crate) const GUESTS_FAULT: &str = "the guest's kernel broke by no fault of the tests: ";
 
 /// A machine to start.
 #[derive(Debug)]
@@ -125,7 +125,8 @@ impl Machine {
             Ok(_) => (directory.keep(), String::new()),
             Err(_) => (directory.keep(), console::tail(&console)),
         };
-        let fault = if console::met_stale_breakpoint(&console) { EMULATORS_FAULT } else { "" };
+        let broke = console::met_stale_breakpoint(&console) || console::lost_gid_table(&console);
+        let fault = if broke { GUESTS_FAULT } else { "" };
         result
             .map_err(|error| {
                 Error::new(format!(

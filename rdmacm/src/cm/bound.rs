@@ -18,7 +18,7 @@ impl BoundDevice {
     pub(super) fn transport(&self) -> Transport {
         match self {
             Self::Open(context) => context.transport(),
-            Self::Closed(device) => device.transport().unwrap_or(Transport::InfiniBand),
+            Self::Closed(device) => device.transport_of_verbs(),
         }
     }
 

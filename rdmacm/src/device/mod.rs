@@ -153,6 +153,12 @@ impl Device {
         Transport::of(self.node_type?)
     }
 
+    /// The protocol that is under the verbs. A node that the kernel's connection manager does not serve
+    /// counts as InfiniBand.
+    pub(crate) fn transport_of_verbs(&self) -> Transport {
+        self.transport().unwrap_or(Transport::InfiniBand)
+    }
+
     /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`.
     /// Only netlink tells.
     pub fn protocol(&self) -> Option<&str> {

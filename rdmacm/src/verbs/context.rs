@@ -207,7 +207,7 @@ impl Context {
     /// Which protocol is under the verbs. A node that the kernel's connection manager does not
     /// serve counts as InfiniBand.
     pub fn transport(&self) -> Transport {
-        self.inner.device.transport().unwrap_or(Transport::InfiniBand)
+        self.inner.device.transport_of_verbs()
     }
 
     /// How many completion vectors the device has, at least 1: see

@@ -8,6 +8,7 @@ use rdmacm::endpoint::{
     Connection, Connector, Export, Listener, Memory, Message, Remote, Rights, Settings,
 };
 
+use crate::endpoint::first_message;
 use crate::rping::{Program, Server, expected};
 use crate::{SIW, SIW_V6, V4, V6, assert_lines};
 
@@ -57,16 +58,8 @@ fn serves_c(address: &str, size: usize) {
     let port = listener.local_addr().expect("an IP address").port();
     let [port, size_text, count] = [port.into(), size, COUNT].map(|number| number.to_string());
     let arguments = ["-c", "-a", address, "-p", &port, "-S", &size_text, "-C", &count, "-v", "-V"];
-    let begin = || {
-        let client = Program::C.start(&arguments);
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
-        let connection = incoming.accept(&settings(size), &[], LONG).expect("accept");
-        let first = connection.recv_timeout(LONG / 10).ok().flatten();
-        first.map(|first| (client, connection, first))
-    };
-    // siw may leave lying what the client sends while it is accepted: see `CmId::accept`.
-    let begun = (0..3).find_map(|_| begin());
-    let (client, connection, mut message) = begun.expect("a client whose message comes");
+    let start = || Program::C.start(&arguments);
+    let (client, connection, mut message) = first_message(&listener, &settings(size), start);
     for number in 0..COUNT {
         if number > 0 {
             message = hear(&connection).expect("where to read");

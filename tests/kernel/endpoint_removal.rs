@@ -133,3 +133,29 @@ fn everybody_on_rxe_hears_of_it() {
 fn everybody_on_siw_hears_of_it() {
     everybody_hears_of_it(&Own::siw());
 }
+
+/// What waits for the peer's answer to the end, when the device goes.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_closes_does_not_wait_for_a_device_that_is_gone() {
+    let own = Own::rxe();
+    // The peers do not look after their connections, and so do not answer.
+    let [waits, silent] = pair(own.address, &Settings::default());
+    let [tries, mute] = pair(own.address, &Settings::default());
+    assert!(now(tries.try_close()).is_none(), "nobody answers");
+    let (says, hears) = mpsc::channel();
+    let deletion = thread::scope(|scope| {
+        let closing = scope.spawn(|| {
+            announce(&says);
+            waits.close(LONG)
+        });
+        asleep(hears.recv().expect("the thread begins"));
+        let deletion = own.delete();
+        closing.join().expect("it comes back").expect("nothing was lost");
+        deletion
+    });
+    eventually(&tries, || tries.try_close());
+    drop((waits, silent, tries, mute));
+    deletion.finish();
+    own.comes_back();
+}

@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(super) traffic: Traffic,
     /// Of a socket for datagrams, until it was ended here.
     pub(super) rendezvous: Option<Box<Rendezvous>>,
-    /// The kernel has said that both sides know of the end.
+    /// The kernel has said that both sides know of the end, or that it says nothing more.
     pub(super) disconnected: bool,
     receives: Arming,
     sends: Arming,
@@ -287,7 +287,7 @@ impl State {
         // What came before is there before the end is, and no flush is taken for a failure.
         let polled = self.poll(Interest::All);
         self.traffic.ended(end);
-        self.disconnected |= end == End::There;
+        self.disconnected = true;
         // The peer hears only now that this side knows.
         if let Some(parts) = self.parts.as_ref().filter(|_| end == End::There) {
             // Where it cannot be said the connection is over all the same.

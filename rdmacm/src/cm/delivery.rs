@@ -79,7 +79,8 @@ impl EventChannel {
     /// # Errors
     ///
     /// As [`get_event`](Self::get_event); [`ErrorKind::Rejected`] with reason and private data,
-    /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::DeviceGone`], or the
+    /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::DeviceGone`],
+    /// [`ErrorKind::Disconnected`] where the peer ended it before, or the
     /// errno in the event's status; [`ErrorKind::Invalid`] where something else came first, of whichever
     /// id.
     pub fn expect_event(&self, wanted: EventType) -> Result<Event> {

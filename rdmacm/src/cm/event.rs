@@ -168,6 +168,7 @@ impl Event {
             }
             T::Unreachable => ErrorKind::Unreachable(status),
             T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
+            T::Disconnected if wanted != T::Disconnected => ErrorKind::Disconnected,
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
             // What the library has not finished, as its commands were refused.
             T::ConnectError if GONE.contains(&status) => {
@@ -251,6 +252,8 @@ mod tests {
         assert_eq!(errno(EventType::Unreachable, 1), libc::EHOSTUNREACH);
         assert_eq!(errno(EventType::Rejected, -104), libc::ECONNREFUSED);
         assert_eq!(errno(EventType::Rejected, 8), libc::ECONNREFUSED);
+        assert!(kind(EventType::Disconnected, 0).contains("the connection has ended"));
+        assert_eq!(errno(EventType::Disconnected, 0), libc::ENOTCONN);
         assert!(kind(EventType::ConnectError, -libc::ENXIO).contains("the device is gone"));
         assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device is gone"));
         assert!(kind(EventType::AddrError, -110).ends_with("timed out"));

@@ -203,3 +203,40 @@ fn what_was_revoked_or_forged_is_refused_there() {
         assert_eq!(bytes, [0; 64]);
     }
 }
+
+/// Sides that have settled on no reads make none, whoever wants none: they would wait for ever.
+fn without_depth(address: SocketAddr, settings: &Settings) {
+    let [client, server] = pair(address, settings);
+    client.post(filled(&client, b"hello")).expect("post");
+    drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, BOTH).expect("export");
+    let remote = sent(&server, &client, &export.descriptor());
+    let refused = client.read_timeout(filled(&client, &[0; 8]), &remote, 0, LONG);
+    assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
+    if address == rxe(0) {
+        let all = Remote::new(remote.addr(), remote.rkey(), remote.len(), Rights::all());
+        let refused = client.fetch_add_timeout(&all.expect("it is there"), 0, 1, LONG);
+        assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
+    }
+    // Everything else goes on.
+    let buffer =
+        client.write_timeout(filled(&client, b"written"), &remote, 0, LONG).expect("write");
+    drop(client.send_timeout(buffer, LONG).expect("send"));
+    drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
+    let buffers = (0..settings.send_buffers).map(|_| client.try_buffer());
+    buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_what_was_not_settled_on_is_refused() {
+    without_depth(rxe(0), &Settings { initiator_depth: 0, ..Settings::default() });
+    without_depth(rxe(0), &Settings { responder_resources: 0, ..Settings::default() });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_what_was_not_settled_on_is_refused() {
+    without_depth(siw(0), &Settings { initiator_depth: 0, ..Settings::default() });
+}

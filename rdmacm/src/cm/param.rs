@@ -22,7 +22,8 @@ pub struct ConnParam {
     /// for what the device can (and, accepting, what the request asks).
     pub responder_resources: u8,
     /// RDMA reads and atomics that the local side has outstanding; [`ConnParam::MAX`] as above.
-    /// Accepting, no more than the request offers: see [`CmId::accept`](super::CmId::accept).
+    /// Accepting, no more than the request offers: see [`CmId::accept`](super::CmId::accept). With 0, and where the
+    /// peer holds none, siw refuses a read that is posted, and rxe never comes to it, nor to what is posted behind it.
     pub initiator_depth: u8,
     /// Hardware flow control is available. Exchanged, not used.
     pub flow_control: u8,

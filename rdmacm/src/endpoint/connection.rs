@@ -52,6 +52,7 @@ pub struct Connection {
     pub(super) shared: Arc<Shared>,
     addresses: [Option<SocketAddr>; 2],
     private_data: Vec<u8>,
+    pub(super) may_read: bool,
 }
 
 impl Connection {
@@ -64,6 +65,7 @@ impl Connection {
     ) -> Result<Self> {
         let parts = state.parts.as_ref().expect("a new state has them");
         parts.hasten();
+        let may_read = parts.may_read()?;
         let addresses = [parts.id.local_addr()?, parts.id.peer_addr()?];
         let name = match addresses[1] {
             Some(peer) => format!("the connection to {peer}"),
@@ -75,7 +77,7 @@ impl Connection {
         let longest = state.traffic.free.first().map_or(0, |buffer| buffer.len());
         let shared = Shared::new(state, channel, completions, readiness, name, longest)?;
         let shared = Arc::new(shared);
-        Ok(Self { shared, addresses, private_data })
+        Ok(Self { shared, addresses, private_data, may_read })
     }
 
     /// The local address; `None` for one of InfiniBand.

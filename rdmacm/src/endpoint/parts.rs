@@ -104,6 +104,14 @@ impl Parts {
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0))
     }
 
+    /// Whether the two sides have settled on reads and atomics of this side at all. rxe never comes to one of a
+    /// queue pair that may have none outstanding; on iWARP the driver refuses it.
+    pub(super) fn may_read(&self) -> Result<bool> {
+        let qp = self.queues.qp();
+        let is_for_the_driver = qp.pd().context().transport() == Transport::Iwarp;
+        Ok(is_for_the_driver || qp.query()?.max_rd_atomic > 0)
+    }
+
     /// Has the peer try again soon where a message of its finds no buffer: the connection manager
     /// says that it is to wait for 655 ms, the longest time there is.
     pub(super) fn hasten(&self) {

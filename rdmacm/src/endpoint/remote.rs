@@ -6,6 +6,8 @@ use bitflags::bitflags;
 
 use super::buffer::Buffer;
 use super::connection::Connection;
+#[cfg(doc)]
+use super::settings::Settings;
 use super::shared::{Operation, Patience};
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
@@ -283,9 +285,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Those of [`send`](Self::send); [`ErrorKind::Invalid`] where it is not within `from`, and
-    /// with EACCES where `from` has not [`Rights::READ`]; [`ErrorKind::Failed`] where the peer's
-    /// device refuses it.
+    /// Those of [`send`](Self::send); [`ErrorKind::Invalid`] where it is not within `from`, with
+    /// EACCES where `from` has not [`Rights::READ`], and where the two sides have settled on no reads
+    /// ([`Settings::initiator_depth`]); [`ErrorKind::Failed`] where the peer's device refuses it.
     #[doc(alias = "rdma_post_read")]
     pub fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
         self.read_with(buffer, from, offset, Patience::FOREVER)
@@ -315,6 +317,7 @@ impl Connection {
         patience: Patience,
     ) -> Result<Buffer> {
         let length = buffer.len();
+        self.check_depth(Operation::Read)?;
         let operation = from.reading(offset, length)?;
         let mut buffer = self.shared.carry_out(Operation::Read, buffer, operation, patience)?;
         buffer.set_len(length)?;
@@ -330,9 +333,10 @@ impl Connection {
     /// # Errors
     ///
     /// Those of [`buffer`](Self::buffer) and [`send`](Self::send); [`ErrorKind::Invalid`] where the
-    /// number is not within `at` or not aligned, and with EACCES where `at` has not
-    /// [`Rights::ATOMIC`]; [`ErrorKind::Unsupported`] where the device has none (siw);
-    /// [`ErrorKind::Failed`] where the peer's device refuses it.
+    /// number is not within `at` or not aligned, with EACCES where `at` has not [`Rights::ATOMIC`], and
+    /// where the two sides have settled on no atomics ([`Settings::initiator_depth`]);
+    /// [`ErrorKind::Unsupported`] where the device has none (siw); [`ErrorKind::Failed`] where the peer's
+    /// device refuses it.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap(&self, at: &Remote, offset: u64, compare: u64, swap: u64) -> Result<u64> {
         self.change(at, offset, Change::CompareSwap { compare, swap }, Patience::FOREVER)
@@ -382,11 +386,21 @@ impl Connection {
     }
 
     fn change(&self, at: &Remote, offset: u64, change: Change, patience: Patience) -> Result<u64> {
+        self.check_depth(Operation::Change)?;
         let operation = at.changing(offset, change)?;
         let mut buffer = self.shared.take(patience)?;
         buffer.set_len(WORD)?;
         let buffer = self.shared.carry_out(Operation::Change, buffer, operation, patience)?;
         Ok(number(&buffer))
+    }
+
+    /// That this side may have reads and atomics outstanding.
+    pub(super) fn check_depth(&self, what: Operation) -> Result<()> {
+        if self.may_read {
+            return Ok(());
+        }
+        let reason = "reads and atomics need an initiator depth of the connection";
+        Err(Error::invalid(what.name(), self.shared.name.clone(), reason))
     }
 }
 

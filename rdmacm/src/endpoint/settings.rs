@@ -28,7 +28,9 @@ pub struct Settings {
     /// what the device can.
     pub responder_resources: u8,
     /// RDMA reads and atomics that this side has outstanding; [`ConnParam::MAX`] for what the
-    /// device can.
+    /// device can and the peer offers. Where the peer holds none, or this is 0, there are none at all. Who
+    /// accepts with another number than that is refused where the peer offers less:
+    /// [`Incoming::param`].
     pub initiator_depth: u8,
     /// How often an unacknowledged packet is sent again, 0 to 7, before the connection fails. What
     /// the side that connects says holds for both. 7 is without end on rxe: what is posted then

@@ -67,6 +67,7 @@ impl Connection {
     #[doc(alias = "rdma_post_read")]
     pub async fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
         let length = buffer.len();
+        self.connection.check_depth(Operation::Read)?;
         let operation = from.reading(offset, length)?;
         let mut buffer = self.carry_out(Operation::Read, buffer, operation).await?;
         buffer.set_len(length)?;
@@ -105,6 +106,7 @@ impl Connection {
     }
 
     async fn change(&self, at: &Remote, offset: u64, change: Change) -> Result<u64> {
+        self.connection.check_depth(Operation::Change)?;
         let operation = at.changing(offset, change)?;
         let mut buffer = self.buffer().await?;
         buffer.set_len(WORD)?;

@@ -221,7 +221,7 @@ fn every_phase_has_a_deadline() {
         times_out(connector.start(nobody).expect("start"), "ADDR_RESOLVED");
     }
     // The kernel finds the route at once, but this is less.
-    let connector = Connector::new().route_timeout(Duration::from_nanos(1)).connect_timeout(short);
+    let connector = Connector::new().route_timeout(Duration::ZERO).connect_timeout(short);
     let late = (0..100).find_map(|_| {
         let connecting = connector.start(server).expect("start");
         let error = finish(connecting).expect_err("nobody answers");
@@ -232,6 +232,15 @@ fn every_phase_has_a_deadline() {
         is_late.then_some(error)
     });
     assert_eq!(*late.expect("it is late once").kind(), ErrorKind::TimedOut);
+    // Who comes when all of it is over goes no further, whatever has come.
+    let mut late = Connector::new().timeout(short).start(server).expect("start");
+    sleep(&late, None);
+    while late.deadline().is_some_and(|deadline| Instant::now() < deadline) {
+        thread::sleep(short);
+    }
+    let error = late.try_finish().expect_err("it is late");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
     let connector = Connector::new().connect_timeout(short);
     times_out(connector.start(server).expect("start"), "ESTABLISHED");
     drop(listener.incoming_timeout(LONG).expect("its request"));

@@ -3,17 +3,17 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::device::Resources;
 use rdmacm::endpoint::tokio::{Connection, Listener};
-use rdmacm::endpoint::{Buffer, Connector, Settings};
+use rdmacm::endpoint::{Buffer, Connector, Memory, Rights, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::{task, time};
 
-use crate::bed::{LONG, rxe, siw};
+use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::{self, objects_at};
 use crate::endpoint_messages;
 
@@ -408,5 +408,79 @@ fn tasks_have_deadlines() {
         let error = client.close(short).await.expect_err("the peer does not answer");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         drop((client, server));
+    });
+}
+
+/// The time for a connection begins with the call, also where that has to wait for a thread.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn deadlines_begin_with_the_call() {
+    let before = objects_at(rxe(0));
+    let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let short = Duration::from_millis(200);
+    // Has the only thread wait until the time of what is begun meanwhile is over.
+    async fn late<F: Future>(short: Duration, begun: F) -> F::Output {
+        let (ends, ended) = mpsc::channel::<()>();
+        let busy = task::spawn_blocking(move || ended.recv().expect_err("nobody says anything"));
+        // In this thread too: when `begun` has begun.
+        let over = task::spawn(async move {
+            time::sleep(2 * short).await;
+            drop(ends);
+        });
+        let outcome = begun.await;
+        over.await.expect("it is over");
+        busy.await.expect("it ends");
+        outcome
+    }
+    runtime.block_on(async {
+        let listener = Listener::bind(rxe(0)).expect("listen");
+        let server = listener.local_addr().expect("an IP address");
+        // Whoever asks is accepted.
+        let accepting = task::spawn(async move {
+            let incoming = listener.incoming().await.expect("a request");
+            let accepted = Connection::accept(incoming, &Settings::default(), &[], LONG).await;
+            drop(accepted);
+            listener
+        });
+        let connector = Connector::new().timeout(short);
+        let error = late(short, Connection::connect(&connector, server)).await;
+        let error = error.expect_err("it is late");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(!accepting.is_finished(), "nobody has asked");
+        let asked = Connection::connect(&Connector::new(), server).await.expect("connect");
+        let listener = in_time(accepting).await.expect("it lives");
+        drop(asked);
+
+        let asking = std::thread::spawn(move || Connector::new().connect(server));
+        let incoming = in_time(listener.incoming()).await.expect("a request");
+        let settings = Settings::default();
+        let error = late(short, Connection::accept(incoming, &settings, &[], short)).await;
+        let error = error.expect_err("it is late");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+        let refused = asking.join().expect("it lives").expect_err("nobody has accepted");
+        assert!(matches!(refused.kind(), ErrorKind::Rejected(_)), "{refused}");
+    });
+    drop(runtime);
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// Tasks, too, make no reads where the two sides have settled on none.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tasks_do_not_wait_for_reads_that_were_not_settled_on() {
+    on_each_runtime(rxe(0), || async {
+        let settings = Settings { initiator_depth: 0, ..Settings::default() };
+        let [client, server] = pair(rxe(0), &settings).await;
+        let memory = Memory::new(64).expect("memory");
+        let export = server.export(&memory, Rights::all()).await.expect("export");
+        let remote = export.remote();
+        let read = in_time(client.read(filled(&client, &[0; 8]).await, &remote, 0)).await.map(drop);
+        let added = in_time(client.fetch_add(&remote, 0, 1)).await.map(drop);
+        for refused in [read, added] {
+            assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
+        }
+        send(&client, b"goes on").await;
+        receives(&server, b"goes on").await;
     });
 }

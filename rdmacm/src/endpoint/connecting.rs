@@ -241,12 +241,17 @@ impl Attempt {
 
     /// Does what comes after the event that it waited for.
     fn go_on(self, event: Event, trace: &Trace) -> Result<Next> {
+        // What comes next takes its time, for nobody.
+        if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.overall) {
+            return Err(self.error(ErrorKind::TimedOut));
+        }
         let Self { phase, channel, overall, .. } = self;
         let phase_within = |timeout: Duration| earlier(within(timeout), overall);
         let (phase, until) = match phase {
             Phase::Address(id, connector) => {
                 let until = phase_within(connector.route_timeout);
-                id.resolve_route(connector.route_timeout)?;
+                // The kernel refuses to look for no time.
+                id.resolve_route(connector.route_timeout.max(Duration::from_millis(1)))?;
                 (Phase::Route(id, connector), until)
             }
             Phase::Route(id, connector) => {

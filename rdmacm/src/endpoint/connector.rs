@@ -1,6 +1,6 @@
 //! Connecting.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::connecting::Connecting;
 use super::connection::Connection;
@@ -161,9 +161,17 @@ impl Connector {
     /// Those of [`connect`](Self::connect) that come at once: what is invalid, and ENODEV where no
     /// device has the [source](Self::source) address. The others come later, of the [`Connecting`].
     pub fn start(&self, server: impl Into<Address>) -> Result<Connecting> {
+        self.start_by(server.into(), self.overall())
+    }
+
+    /// When all of what begins now is to be done.
+    pub(super) fn overall(&self) -> Option<Instant> {
+        self.timeout.and_then(within)
+    }
+
+    /// Begins to connect, of which all is to be done at `overall`.
+    pub(super) fn start_by(&self, server: Address, overall: Option<Instant>) -> Result<Connecting> {
         self.settings.check()?;
-        let overall = self.timeout.and_then(within);
-        let server = server.into();
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         if let Some(type_of_service) = self.type_of_service {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::connecting::Connecting;
 use super::connection::Connection;
-use super::deadline::within;
+use super::deadline::{has_passed, within};
 use super::parts::Parts;
 use super::settings::Settings;
 use super::trace::Trace;
@@ -251,7 +251,20 @@ impl Incoming {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connecting> {
-        let until = within(timeout);
+        self.start_by(settings, private_data, within(timeout))
+    }
+
+    /// Accepts, and the connection is to stand at `until`.
+    pub(super) fn start_by(
+        self,
+        settings: &Settings,
+        private_data: &[u8],
+        until: Option<Instant>,
+    ) -> Result<Connecting> {
+        if has_passed(until) {
+            let subject = format!("the request of id {}", self.id.token());
+            return Err(Error::new("accept", subject, ErrorKind::TimedOut));
+        }
         let trace = Trace::connection(self.id.token(), || self.id.peer_addr().ok().flatten());
         let channel = EventChannel::new()?;
         self.id.migrate(&channel)?;

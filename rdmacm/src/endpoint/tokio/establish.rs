@@ -7,6 +7,7 @@ use tokio::time;
 use super::Connection;
 use super::off::{Slow, cancelled, off, refused};
 use crate::addr::Address;
+use crate::endpoint::deadline::within;
 use crate::endpoint::{self, Connecting, Connector, Incoming, Settings};
 use crate::error::{ErrorKind, Result};
 use crate::sys::reactor::Watched;
@@ -29,8 +30,10 @@ impl Connection {
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
     pub async fn connect(connector: &Connector, server: impl Into<Address>) -> Result<Self> {
+        // It may wait for a thread first.
+        let overall = connector.overall();
         let (connector, server) = (connector.clone(), server.into());
-        establish(move || connector.start(server)).await
+        establish(move || connector.start_by(server, overall)).await
     }
 
     /// Accepts a request, and waits for at most `timeout` until the connection stands: see
@@ -53,8 +56,9 @@ impl Connection {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Self> {
+        let until = within(timeout);
         let (settings, private_data) = (settings.clone(), private_data.to_vec());
-        establish(move || incoming.start(&settings, &private_data, timeout)).await
+        establish(move || incoming.start_by(&settings, &private_data, until)).await
     }
 }
 

@@ -55,6 +55,11 @@ fn both_sides_know_each_other(address: SocketAddr) {
     assert_eq!((client.local_addr(), accepted.peer_addr()), (Some(others), Some(others)));
     assert!(client.private_data().starts_with(b"pong"));
     assert!(accepted.private_data().starts_with(b"ping"));
+    // Short enough for a line, and nothing of what peers say.
+    assert_eq!(
+        format!("{client:?}"),
+        format!("Connection {{ local: Some({others}), peer: Some({server}), .. }}")
+    );
     // In either order, and the listener first or last.
     drop(accepted);
     drop(client);

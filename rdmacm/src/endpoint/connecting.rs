@@ -1,5 +1,6 @@
 //! A connection that comes about: of the events of its id, one after the other.
 
+use std::fmt;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -54,7 +55,6 @@ const WAIT_FOR: &str = "wait for";
 /// println!("connected to {:?}", connection.peer_addr());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Connecting {
     /// Absent when it is over.
     attempt: Option<Attempt>,
@@ -62,7 +62,6 @@ pub struct Connecting {
     trace: Trace,
 }
 
-#[derive(Debug)]
 struct Attempt {
     // First: the id goes before its channel.
     phase: Phase,
@@ -74,7 +73,6 @@ struct Attempt {
 }
 
 /// What an attempt waits for.
-#[derive(Debug)]
 enum Phase {
     Address(CmId, Box<Connector>),
     Route(CmId, Box<Connector>),
@@ -82,7 +80,6 @@ enum Phase {
 }
 
 /// What a connection will have, when it stands.
-#[derive(Debug)]
 struct Answer {
     parts: Parts,
     traffic: Traffic,
@@ -210,6 +207,16 @@ impl Connecting {
     /// of all together, is over then. `None` where there is none, or the attempt is over.
     pub fn deadline(&self) -> Option<Instant> {
         self.attempt.as_ref().and_then(|attempt| attempt.until)
+    }
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let awaited = self.attempt.as_ref().map(|attempt| attempt.awaited().1);
+        f.debug_struct("Connecting")
+            .field("awaited", &awaited)
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
     }
 }
 

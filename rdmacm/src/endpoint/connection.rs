@@ -1,5 +1,6 @@
 //! A connection.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -47,7 +48,6 @@ use crate::verbs::CompletionChannel;
 /// An idle connection does not hear that its peer is gone (see
 /// [`cm`](crate::cm#what-nobody-hears-of)), unless it is [kept alive](Settings::keep_alive). What is
 /// sent then fails after [`Settings::retry_count`].
-#[derive(Debug)]
 pub struct Connection {
     pub(super) shared: Arc<Shared>,
     addresses: [Option<SocketAddr>; 2],
@@ -298,6 +298,16 @@ impl Connection {
     /// [`Message`]s have. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
     pub fn abort(&self) {
         self.shared.abort();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [local, peer] = &self.addresses;
+        f.debug_struct("Connection")
+            .field("local", local)
+            .field("peer", peer)
+            .finish_non_exhaustive()
     }
 }
 

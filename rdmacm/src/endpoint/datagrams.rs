@@ -1,5 +1,6 @@
 //! A socket for datagrams.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -463,6 +464,15 @@ impl DatagramSocket {
     /// [`Peer`]s keep. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
     pub fn abort(&self) {
         self.shared.abort();
+    }
+}
+
+impl fmt::Debug for DatagramSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatagramSocket")
+            .field("address", &self.address)
+            .field("qp_num", &self.qp_num)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,12 +1,16 @@
 //! The echo server in one thread, an epoll loop without any runtime:
 //! `cargo run --example epoll 0.0.0.0:7471`, with clients of the example `echo`
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rdmacm::endpoint::{Connection, Listener, Message, Settings};
+use rdmacm::endpoint::{Connecting, Connection, Incoming, Listener, Message, Settings};
 use rdmacm::{ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
-use std::{error::Error, net::SocketAddr, time::Duration};
+use std::time::{Duration, Instant};
+use std::{error::Error, net::SocketAddr};
 
 const LISTENER: u64 = 0;
+/// How long a client may take that has asked, to hear the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a call that does not wait has got; `None` where it would have to.
 fn now<T>(result: Result<T>) -> Result<Option<T>> {
@@ -42,38 +46,77 @@ impl Client {
     }
 }
 
-fn serve(address: SocketAddr) -> std::result::Result<(), Box<dyn Error>> {
-    let listener = Listener::bind(address)?;
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
-    let mut clients = HashMap::new();
-    let mut number = LISTENER;
-    loop {
+struct Server {
+    epoll: Epoll,
+    listener: Listener,
+    /// Clients that were accepted, and have not heard of it yet.
+    accepted: HashMap<u64, Connecting>,
+    clients: HashMap<u64, Client>,
+}
+
+impl Server {
+    /// Accepts, and waits for nothing: other clients have their turn.
+    fn accept(
+        &mut self,
+        number: u64,
+        incoming: Incoming,
+    ) -> std::result::Result<(), Box<dyn Error>> {
+        let connecting = incoming.start(&Settings::default(), &[], PATIENCE)?;
+        self.epoll.add(&connecting, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        self.accepted.insert(number, connecting);
+        Ok(())
+    }
+
+    /// Does all that can be done for a client now; whether it has gone.
+    fn serve(&mut self, number: u64) -> Result<bool> {
+        if let Some(connecting) = self.accepted.get_mut(&number) {
+            let Some(connection) = now(connecting.try_finish())? else { return Ok(false) };
+            // Its descriptor is the same, which is in the loop already.
+            self.accepted.remove(&number);
+            self.clients.insert(number, Client { connection, unanswered: VecDeque::new() });
+        }
+        self.clients.get_mut(&number).map_or(Ok(true), Client::go_on)
+    }
+
+    /// How long to sleep: not beyond the time that accepted clients have.
+    fn timeout(&self) -> EpollTimeout {
+        let first = self.accepted.values().filter_map(Connecting::deadline).min();
+        first.map_or(EpollTimeout::NONE, |first| {
+            let rest = first.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            EpollTimeout::try_from(rest).unwrap_or(EpollTimeout::MAX)
+        })
+    }
+
+    fn run(&mut self) -> std::result::Result<(), Box<dyn Error>> {
+        self.epoll.add(&self.listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        let mut number = LISTENER;
         let mut events = [EpollEvent::empty(); 64];
-        let count = epoll.wait(&mut events, EpollTimeout::NONE)?;
-        for event in &events[..count] {
-            if event.data() == LISTENER {
-                while let Some(incoming) = now(listener.try_incoming())? {
-                    // A client that asks and does not go on is waited for.
-                    let patience = Duration::from_secs(1);
-                    match incoming.accept(&Settings::default(), &[], patience) {
-                        Ok(connection) => {
-                            number += 1;
-                            epoll.add(&connection, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
-                            clients
-                                .insert(number, Client { connection, unanswered: VecDeque::new() });
-                        }
-                        Err(error) => eprintln!("{error}"),
+        loop {
+            let count = match self.epoll.wait(&mut events, self.timeout()) {
+                Err(Errno::EINTR) => 0,
+                waited => waited?,
+            };
+            let mut due: Vec<_> = events[..count].iter().map(EpollEvent::data).collect();
+            // Whose time is over hears so when it is tried.
+            let present = Some(Instant::now());
+            let late = self.accepted.iter().filter(|(_, client)| client.deadline() <= present);
+            due.extend(late.map(|(number, _)| *number));
+            for which in due {
+                if which == LISTENER {
+                    while let Some(incoming) = now(self.listener.try_incoming())? {
+                        number += 1;
+                        self.accept(number, incoming).unwrap_or_else(|error| eprintln!("{error}"));
                     }
+                    continue;
                 }
-            } else if let Some(client) = clients.get_mut(&event.data()) {
-                let has_ended = client.go_on().unwrap_or_else(|error| {
+                let has_ended = self.serve(which).unwrap_or_else(|error| {
                     eprintln!("{error}");
                     true
                 });
-                // Dropped, the connection leaves the loop too.
+                // Dropped, it leaves the loop too.
                 if has_ended {
-                    clients.remove(&event.data());
+                    self.accepted.remove(&which);
+                    self.clients.remove(&which);
                 }
             }
         }
@@ -81,6 +124,9 @@ fn serve(address: SocketAddr) -> std::result::Result<(), Box<dyn Error>> {
 }
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    serve(address.ok_or("usage: epoll ADDRESS:PORT")?)
+    let address = std::env::args().nth(1).and_then(|text| text.parse::<SocketAddr>().ok());
+    let listener = Listener::bind(address.ok_or("usage: epoll ADDRESS:PORT")?)?;
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    let (accepted, clients) = Default::default();
+    Server { epoll, listener, accepted, clients }.run()
 }

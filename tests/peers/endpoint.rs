@@ -1,8 +1,11 @@
 //! The safe tier against rdma-core's `rdma_server` and `rdma_client`, whose messages have 16 bytes; and
 //! its examples, against each other and against a peer that is killed.
 
+use std::fs;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Connector, Listener, Message, Settings};
 use rdmacm_tests::{Process, promised_device, wait_until};
@@ -95,6 +98,15 @@ fn siw_a_client_of_rdma_core() {
     a_client_of_c(SIW);
 }
 
+/// As from a terminal, by Ctrl-Z and `fg`.
+fn stop_for_a_moment(process: &Process) {
+    let pid = Pid::from_raw(i32::try_from(process.id()).expect("a process id"));
+    kill(pid, Signal::SIGSTOP).expect("stop it");
+    let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
+    wait_until("it is stopped", || stat().rsplit(") ").next().expect("a state").starts_with('T'));
+    kill(pid, Signal::SIGCONT).expect("continue it");
+}
+
 /// The server of each example with three clients, one after the other and two at once.
 fn echoes(server: &[&str], address: &str) {
     let address = format!("{address}:{}", port());
@@ -106,6 +118,8 @@ fn echoes(server: &[&str], address: &str) {
         assert_eq!(client.stdout, [text]);
     };
     check(client("alone"), "alone");
+    // A signal that ends a wait of the server's does not end the server.
+    stop_for_a_moment(&server);
     let both = ["one of two", "the other"].map(|text| (client(text), text));
     both.into_iter().for_each(|(client, text)| check(client, text));
     drop(server);

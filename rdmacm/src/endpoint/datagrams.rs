@@ -114,7 +114,6 @@ impl Default for DatagramSettings {
 ///
 /// Dropping the socket is [`abort`](Self::abort): there is nobody to tell. What was posted and is
 /// not sent yet is lost, unless it is [`flush`](Self::flush)ed.
-#[derive(Debug)]
 pub struct DatagramSocket {
     pub(super) shared: Arc<Shared>,
     address: Option<SocketAddr>,
@@ -236,7 +235,8 @@ impl DatagramSocket {
     }
 
     /// The same, without waiting: to be tried again, with the same address, until it says something
-    /// else than [`ErrorKind::WouldBlock`].
+    /// else than [`ErrorKind::WouldBlock`]. The socket keeps an answer that nobody has asked for again, and the
+    /// descriptor stays readable.
     ///
     /// # Errors
     ///
@@ -448,7 +448,8 @@ impl DatagramSocket {
     }
 
     /// The same, without waiting: to be tried again, with the same group, until it says something
-    /// else than [`ErrorKind::WouldBlock`].
+    /// else than [`ErrorKind::WouldBlock`]. Until then the descriptor stays readable when there is an answer;
+    /// [`join_timeout`](Self::join_timeout) with no time gives it up.
     ///
     /// # Errors
     ///

@@ -15,15 +15,15 @@
 //! | `rdma_get_cm_event` | [`EventChannel::get_event`](crate::cm::EventChannel::get_event), and with a [timeout](crate::cm::EventChannel::get_event_timeout) |
 //! | `rdma_ack_cm_event` | dropping the [`Event`](crate::cm::Event) |
 //! | `rdma_event_str` | [`EventType::name`](crate::cm::EventType::name) |
-//! | `rdma_set_option` | [`set_tos`](crate::cm::CmId::set_tos), [`set_reuseaddr`](crate::cm::CmId::set_reuseaddr), [`set_afonly`](crate::cm::CmId::set_afonly), [`set_ack_timeout`](crate::cm::CmId::set_ack_timeout), [`set_ib_path`](crate::cm::CmId::set_ib_path) |
+//! | `rdma_set_option` | [`set_tos`](crate::cm::CmId::set_tos), [`set_reuseaddr`](crate::cm::CmId::set_reuseaddr), [`set_afonly`](crate::cm::CmId::set_afonly), [`set_ack_timeout`](crate::cm::CmId::set_ack_timeout), [`set_ib_path`](crate::cm::CmId::set_ib_path); [`Connector::type_of_service`](crate::endpoint::Connector::type_of_service), [`ack_timeout`](crate::endpoint::Connector::ack_timeout) |
 //!
 //! # Addresses
 //!
 //! | C | here |
 //! |---|---|
-//! | `rdma_bind_addr` | [`CmId::bind`](crate::cm::CmId::bind) |
-//! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr) |
-//! | `rdma_resolve_route` | [`CmId::resolve_route`](crate::cm::CmId::resolve_route) |
+//! | `rdma_bind_addr` | [`CmId::bind`](crate::cm::CmId::bind), [`Listener::bind`](crate::endpoint::Listener::bind), [`Connector::source`](crate::endpoint::Connector::source), [`DatagramSocket::bind`](crate::endpoint::DatagramSocket::bind) |
+//! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::resolve`](crate::endpoint::DatagramSocket::resolve) |
+//! | `rdma_resolve_route` | [`CmId::resolve_route`](crate::cm::CmId::resolve_route), the same two |
 //! | `rdma_getaddrinfo` | [`getaddrinfo`](crate::addr::getaddrinfo) |
 //! | `rdma_freeaddrinfo` | dropping the results |
 //! | `rdma_resolve_addrinfo` | [`CmId::resolve_addrinfo`](crate::cm::CmId::resolve_addrinfo) |
@@ -42,18 +42,18 @@
 //! | `rdma_connect` | [`CmId::connect`](crate::cm::CmId::connect), [`Connector::connect`](crate::endpoint::Connector::connect) |
 //! | `rdma_accept` | [`CmId::accept`](crate::cm::CmId::accept), [`Incoming::accept`](crate::endpoint::Incoming::accept) |
 //! | `rdma_reject` | [`CmId::reject`](crate::cm::CmId::reject), [`Incoming::reject`](crate::endpoint::Incoming::reject) |
-//! | `rdma_reject_ece` | [`CmId::reject_ece`](crate::cm::CmId::reject_ece) |
+//! | `rdma_reject_ece` | [`CmId::reject_ece`](crate::cm::CmId::reject_ece), [`Incoming::reject`](crate::endpoint::Incoming::reject) |
 //! | `rdma_establish` | [`CmId::establish`](crate::cm::CmId::establish) |
 //! | `rdma_notify` | [`CmId::notify`](crate::cm::CmId::notify) |
 //! | `rdma_disconnect` | [`CmId::disconnect`](crate::cm::CmId::disconnect), [`Connection::close`](crate::endpoint::Connection::close) |
 //! | `rdma_set_local_ece` | [`CmId::set_local_ece`](crate::cm::CmId::set_local_ece) |
 //! | `rdma_get_remote_ece` | [`CmId::remote_ece`](crate::cm::CmId::remote_ece) |
 //! | `rdma_write_cm_event` | [`CmId::write_event`](crate::cm::CmId::write_event) |
-//! | `rdma_create_ep` | [`CmId::create_ep`](crate::cm::CmId::create_ep) |
-//! | `rdma_destroy_ep` | dropping the id, or [`CmId::destroy`](crate::cm::CmId::destroy) |
-//! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast) |
+//! | `rdma_create_ep` | [`CmId::create_ep`](crate::cm::CmId::create_ep), [`Connector::connect`](crate::endpoint::Connector::connect), [`Listener::bind`](crate::endpoint::Listener::bind) |
+//! | `rdma_destroy_ep` | dropping the id, or [`CmId::destroy`](crate::cm::CmId::destroy), [`Connection::close`](crate::endpoint::Connection::close) |
+//! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast), [`DatagramSocket::join`](crate::endpoint::DatagramSocket::join) |
 //! | `rdma_join_multicast_ex` | the same, with its [`Membership`](crate::cm::Membership) |
-//! | `rdma_leave_multicast` | [`CmId::leave_multicast`](crate::cm::CmId::leave_multicast) |
+//! | `rdma_leave_multicast` | [`CmId::leave_multicast`](crate::cm::CmId::leave_multicast), [`Group::leave`](crate::endpoint::Group::leave) |
 //!
 //! # Queue pairs and devices
 //!
@@ -85,9 +85,9 @@
 //! | `rdma_post_readv` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read) |
 //! | `rdma_post_write` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write), [`Connection::write`](crate::endpoint::Connection::write) |
 //! | `rdma_post_writev` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write) |
-//! | `rdma_post_ud_send` | the same with [`SendOperation::SendTo`](crate::verbs::SendOperation::SendTo) |
+//! | `rdma_post_ud_send` | the same with [`SendOperation::SendTo`](crate::verbs::SendOperation::SendTo), [`DatagramSocket::post_to`](crate::endpoint::DatagramSocket::post_to) |
 //! | `rdma_get_send_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); [`Connection::flush`](crate::endpoint::Connection::flush) |
-//! | `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); [`Connection::recv`](crate::endpoint::Connection::recv) |
+//! | `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); [`Connection::recv`](crate::endpoint::Connection::recv), [`DatagramSocket::recv_from`](crate::endpoint::DatagramSocket::recv_from) |
 //! | `rdma_seterrno` | [`Error::errno`](crate::Error::errno) |
 //!
 //! # Sockets

@@ -6,7 +6,8 @@
 //!   Keep connections.
 //! - **Registering memory**: pins every page. Register once; [export](crate::endpoint::Connection::export) what stays.
 //! - **Sleeping**: a wake-up costs more than a short message takes. Calls that wait look first, and sleep only
-//!   where there is nothing; a thread with a processor to spare can call those with `try_` in a loop.
+//!   where there is nothing; a thread with a processor to spare looks for longer, as
+//!   [`busy_poll`](crate::endpoint::Settings::busy_poll) says, or calls those with `try_` in a loop.
 //! - **The doorbell**: telling the device of new requests is a system call on software devices. Several requests
 //!   need one: [`verbs::SendQueue`](crate::verbs::SendQueue) takes as many as fit, then [rings](crate::verbs::SendQueue::ring)
 //!   once.

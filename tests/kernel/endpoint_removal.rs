@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 
+use ::tokio::runtime::Builder;
+use rdmacm::endpoint::tokio;
 use rdmacm::endpoint::{Connecting, Connection, Connector, Listener, Settings};
 use rdmacm::{Error, ErrorKind, Result};
 
@@ -12,6 +14,7 @@ use crate::endpoint_connect::pair;
 use crate::endpoint_connecting::{finish, waiting_for};
 use crate::endpoint_loop::{eventually, now};
 use crate::endpoint_messages::{filled, receives};
+use crate::endpoint_tokio::in_time;
 use crate::removal::Own;
 
 /// What a thread waits for on a connection.
@@ -156,6 +159,28 @@ fn who_closes_does_not_wait_for_a_device_that_is_gone() {
     });
     eventually(&tries, || tries.try_close());
     drop((waits, silent, tries, mute));
+    deletion.finish();
+    own.comes_back();
+}
+
+/// That the device is gone the descriptor tells once; a listener that has passed from a thread to a task knows it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_listener_whose_device_is_gone_is_passed_on() {
+    let own = Own::rxe();
+    let listener = Listener::bind(own.address).expect("listen");
+    let deletion = own.delete();
+    let error = listener.incoming_timeout(LONG).expect_err("nobody asks");
+    assert!(is_gone(&error), "{error}");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let listener = tokio::Listener::from_blocking(listener).expect("the runtime watches it");
+        for _ in 0..2 {
+            let error = in_time(listener.incoming()).await.expect_err("nobody asks");
+            assert!(is_gone(&error), "{error}");
+        }
+    });
+    drop(runtime);
     deletion.finish();
     own.comes_back();
 }

@@ -154,7 +154,7 @@ impl Listener {
     }
 
     /// That more may come.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         match self.is_gone.load(Ordering::Relaxed) {
             true => Err(self.failed(ErrorKind::DeviceGone(libc::ENODEV))),
             false => Ok(()),

@@ -82,6 +82,8 @@ impl Listener {
     /// Those of [`endpoint::Listener::incoming`].
     #[doc(alias = "rdma_get_request")]
     pub async fn incoming(&self) -> Result<Incoming> {
+        // The event that told of it may be read, and there is nothing more.
+        self.listener.check()?;
         loop {
             let readable = self.watched.readable().await;
             let failed = |error| refused("wait for", "a request", &error);

@@ -151,7 +151,7 @@ pub(super) enum Trouble {
 }
 
 /// What brings about the one answer of a row.
-type Asking = dyn Fn(&mut Bench<'_>) -> Result<Answer, Trouble>;
+pub(super) type Asking = dyn Fn(&mut Bench<'_>) -> Result<Answer, Trouble>;
 
 /// How a check finds out.
 pub(super) enum Run {

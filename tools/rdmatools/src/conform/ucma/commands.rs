@@ -446,6 +446,7 @@ pub(super) const COMMANDS: &[Command] = &[
         source: "ucma_resolve_ib_service",
         request: size_of::<rdma_ucm_resolve_ib_service>(),
         handle: Some((offset_of!(rdma_ucm_resolve_ib_service, id), Handle::Id)),
+        reserved: &[("reserved", offset_of!(rdma_ucm_resolve_ib_service, reserved), Errno(ENOENT))],
         presence: Presence::Since(V6_18),
         ..COMMON
     },
@@ -460,7 +461,10 @@ pub(super) const COMMANDS: &[Command] = &[
             4,
             rdma_cm_event_type::RDMA_CM_EVENT_USER.0 as u64,
         )],
-        reserved: &[("event", offset_of!(rdma_ucm_write_cm_event, event), Errno(EINVAL))],
+        reserved: &[
+            ("event", offset_of!(rdma_ucm_write_cm_event, event), Errno(EINVAL)),
+            ("reserved", offset_of!(rdma_ucm_write_cm_event, reserved), Errno(ENOENT)),
+        ],
         fresh: Some(Done(0)),
         presence: Presence::Since(V6_18),
         ..COMMON
@@ -479,6 +483,25 @@ mod tests {
         for number in 0..=25 {
             assert!(COMMANDS.iter().any(|command| command.number == number), "{number}");
         }
+    }
+
+    #[test]
+    fn every_field_that_is_reserved_is_set_once() {
+        let mut count = 0;
+        for command in COMMANDS {
+            let name = format!("rdma_ucm_{}", command.name);
+            let structure = LAYOUT.iter().copied().flatten().find(|known| known.name == name);
+            for field in structure.map_or(&[][..], |structure| structure.fields) {
+                if field.name.starts_with("reserved") {
+                    let mut set = command.reserved.iter();
+                    let is_set =
+                        set.any(|(name, at, _)| (*name, *at) == (field.name, field.offset));
+                    assert!(is_set, "{} of {}", field.name, command.name);
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 8, "{count}");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What holds of ids with a device: events, listeners, requests, groups.
 
-use nix::libc::{EADDRINUSE, EAGAIN, ECONNRESET, EINVAL, ENOENT};
+use std::mem::offset_of;
+
+use nix::libc::{EADDRINUSE, EAGAIN, ECONNRESET, EINVAL, EISCONN, ENOENT};
 use ucma_abi::rdma_cm_event_type as Type;
 use ucma_abi::{RDMA_PS_TCP, RDMA_PS_UDP};
+use verbs_abi::{ib_event_type, ib_qp_attr_mask, ib_uverbs_qp_attr};
 
 use super::super::bench::{Bench, same, u32_at};
 use super::super::check::{Check, Driver, Needs, Trouble};
@@ -116,6 +119,42 @@ pub(super) fn checks() -> Vec<Check> {
             backlog,
         ),
         all(
+            "accept.connection",
+            "a connection is accepted, which gives the new id its uid, and ends when either side says so",
+            "ucma_accept, ucma_disconnect",
+            connection,
+        ),
+        all(
+            "init_qp_attr.device",
+            "an id with a device has attributes for a queue pair, in a response of one length",
+            "ucma_init_qp_attr",
+            attributes,
+        ),
+        all(
+            "notify.event",
+            "a message that came before its time makes a connection stand; iWARP is not interested",
+            "cma.c rdma_notify, cm.c ib_cm_notify",
+            notified,
+        ),
+        all(
+            "bind_ip.device",
+            "the older command binds to an address of a device too",
+            "ucma_bind_ip",
+            bound_as_of_old,
+        ),
+        all(
+            "resolve_ip.device",
+            "the older command resolves an address of a device too",
+            "ucma_resolve_ip",
+            resolved_as_of_old,
+        ),
+        all(
+            "join_ip_mcast.group",
+            "the older command joins a group too",
+            "ucma_join_ip_multicast",
+            joined_as_of_old,
+        ),
+        all(
             "join_mcast.group",
             "a group has a handle and a uid of its own, which its events bring",
             "ucma_process_join",
@@ -204,6 +243,11 @@ impl Bench<'_> {
     /// A listener, and a client whose request waits there. On the passive and the active channel.
     fn request_waits(&mut self, passive: File, active: File) -> Result<(u32, u32), Trouble> {
         let qp_num = self.connectable()?;
+        self.asks(passive, active, qp_num)
+    }
+
+    /// The same for this queue pair.
+    fn asks(&mut self, passive: File, active: File, qp_num: u32) -> Result<(u32, u32), Trouble> {
         let (listener, to) = self.listener(passive, RDMA_PS_TCP, 8)?;
         let client = self.resolved(active, RDMA_PS_TCP, 2, &to)?;
         self.expect("CONNECT", active, &request::connect(client, qp_num, 56), Done(0))?;
@@ -396,6 +440,114 @@ fn request_outlives(bench: &mut Bench<'_>) -> Steps {
     bench.expect("REJECT", passive, &request::reject(new, &[], 0), Done(0))?;
     bench.is_rejected(active, client)?;
     same("the number of events", bench.destroy(passive, new)?, 0)
+}
+
+fn connection(bench: &mut Bench<'_>) -> Steps {
+    const PASSIVE: u64 = 3;
+    let is_iwarp = bench.is_iwarp()?;
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    // The kernel remembers the queue pairs of a connection for a while: no other has these.
+    let (asking, asked) = (bench.qp_number()?, bench.qp_number()?);
+    let (listener, client) = bench.asks(passive, active, asking)?;
+    let new = take_request(bench, passive, listener, 56)?;
+    bench.expect("ACCEPT", passive, &request::accept(new, PASSIVE, Some(asked)), Done(0))?;
+    if is_iwarp {
+        bench.takes(active, 2, client, Type::RDMA_CM_EVENT_ESTABLISHED)?;
+    } else {
+        bench.takes(active, 2, client, Type::RDMA_CM_EVENT_CONNECT_RESPONSE)?;
+        bench.expect(
+            "ACCEPT of the response",
+            active,
+            &request::accept(client, 9, None),
+            Done(0),
+        )?;
+    }
+    bench.takes(passive, PASSIVE, new, Type::RDMA_CM_EVENT_ESTABLISHED)?;
+    bench.expect("DISCONNECT", active, &request::disconnect(client), Done(0))?;
+    bench.takes(passive, PASSIVE, new, Type::RDMA_CM_EVENT_DISCONNECTED)?;
+    if !is_iwarp {
+        bench.expect("DISCONNECT", passive, &request::disconnect(new), Done(0))?;
+    }
+    bench.takes(active, 2, client, Type::RDMA_CM_EVENT_DISCONNECTED)?;
+    same("the number of events of the new id", bench.destroy(passive, new)?, 2)?;
+    same("the number of events of the listener", bench.destroy(passive, listener)?, 1)
+}
+
+fn attributes(bench: &mut Bench<'_>) -> Steps {
+    const INIT: u32 = 1;
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.create(channel, RDMA_PS_TCP, UID)?;
+    let call = request::init_qp_attr(id, INIT);
+    bench.expect("INIT_QP_ATTR without a device", channel, &call, Errno(EINVAL))?;
+    bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
+    let size = size_of::<ib_uverbs_qp_attr>();
+    let answer = bench.expect("INIT_QP_ATTR", channel, &call, Done(size))?;
+    let mask = u32_at(&answer, offset_of!(ib_uverbs_qp_attr, qp_attr_mask));
+    let (state, port) = (ib_qp_attr_mask::IB_QP_STATE, ib_qp_attr_mask::IB_QP_PORT);
+    let both = (state | port).bits();
+    same("whether state and port are among them", mask & both, both)?;
+    same("the state", u32_at(&answer, offset_of!(ib_uverbs_qp_attr, qp_state)), INIT)?;
+    same("the port", answer[offset_of!(ib_uverbs_qp_attr, port_num)], 1)?;
+    same("the number of events", bench.destroy(channel, id)?, 0)
+}
+
+fn notified(bench: &mut Bench<'_>) -> Steps {
+    const NOTHING: u32 = 0xff;
+    const COMM_EST: u32 = ib_event_type::IB_EVENT_COMM_EST.0;
+    let is_iwarp = bench.is_iwarp()?;
+    let (passive, active) = (bench.channel()?, bench.channel()?);
+    let (asking, asked) = (bench.qp_number()?, bench.qp_number()?);
+    let (listener, _) = bench.asks(passive, active, asking)?;
+    let new = take_request(bench, passive, listener, 56)?;
+    bench.expect("ACCEPT", passive, &request::accept(new, 3, Some(asked)), Done(0))?;
+    let mut notify = |what, event, answer| {
+        bench.expect(what, passive, &request::notify(new, event), answer).map(drop)
+    };
+    if is_iwarp {
+        notify("NOTIFY of nothing", NOTHING, Done(0))?;
+        return notify("NOTIFY", COMM_EST, Done(0));
+    }
+    notify("NOTIFY of nothing", NOTHING, Errno(EINVAL))?;
+    notify("NOTIFY", COMM_EST, Done(0))?;
+    notify("NOTIFY again", COMM_EST, Errno(EISCONN))?;
+    bench.takes(passive, 3, new, Type::RDMA_CM_EVENT_ESTABLISHED)
+}
+
+fn bound_as_of_old(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.create(channel, RDMA_PS_TCP, UID)?;
+    bench.expect("BIND_IP", channel, &request::bind_ip(id, &address), Done(0))?;
+    let bound = bench.addresses(channel, id)?;
+    same("the port of the device", bound.port_num, 1)?;
+    let there = with_port_of(&address, &bound);
+    same("the address", &bound.source[..address.len()], &there[..])?;
+    same("the number of events", bench.destroy(channel, id)?, 0)
+}
+
+fn resolved_as_of_old(bench: &mut Bench<'_>) -> Steps {
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.create(channel, RDMA_PS_TCP, UID)?;
+    bench.expect("RESOLVE_IP", channel, &request::resolve_ip(id, &address), Done(0))?;
+    bench.takes(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    same("the port of the device", bench.addresses(channel, id)?.port_num, 1)?;
+    same("the number of events", bench.destroy(channel, id)?, 1)
+}
+
+fn joined_as_of_old(bench: &mut Bench<'_>) -> Steps {
+    bench.has_datagrams()?;
+    let address = bench.address()?;
+    let channel = bench.channel()?;
+    let id = bench.create(channel, RDMA_PS_UDP, 1)?;
+    bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
+    let join = request::join_ip(id, UID, &sockaddr([239, 1, 1, 1].into()));
+    let group = u32_at(&bench.expect("JOIN_IP_MCAST", channel, &join, Done(4))?, 0);
+    bench.takes(channel, UID, group, Type::RDMA_CM_EVENT_MULTICAST_JOIN)?;
+    let count = bench.expect("LEAVE_MCAST", channel, &request::leave(group), Done(4))?;
+    same("the number of events of the group", u32_at(&count, 0), 1)?;
+    same("the number of events of the id", bench.destroy(channel, id)?, 1)
 }
 
 fn private_data_of_a_request(bench: &mut Bench<'_>) -> Steps {

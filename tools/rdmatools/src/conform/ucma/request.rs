@@ -121,9 +121,9 @@ pub(super) fn reject(id: u32, private_data: &[u8], length: u8) -> Call {
     of(&request)
 }
 
-/// CONNECT with the queue pair of this number and this much private data.
-pub(super) fn connect(id: u32, qp_num: u32, private_data: u8) -> Call {
-    let conn_param = rdma_ucm_conn_param {
+/// What CONNECT and ACCEPT are told: the number of a queue pair, and this much private data.
+fn parameters(qp_num: u32, private_data: u8) -> rdma_ucm_conn_param {
+    rdma_ucm_conn_param {
         qp_num,
         qkey: 0,
         private_data: [7; 256],
@@ -135,8 +135,55 @@ pub(super) fn connect(id: u32, qp_num: u32, private_data: u8) -> Call {
         retry_count: 7,
         rnr_retry_count: 7,
         valid: 1,
-    };
+    }
+}
+
+/// CONNECT with the queue pair of this number and this much private data.
+pub(super) fn connect(id: u32, qp_num: u32, private_data: u8) -> Call {
+    let conn_param = parameters(qp_num, private_data);
     of(&rdma_ucm_connect { conn_param, id, reserved: 0, ece: rdma_ucm_ece::default() })
+}
+
+/// ACCEPT of a request, which gives the new id its uid; without the number of a queue pair that of a response, which
+/// leaves the uid as it is.
+pub(super) fn accept(id: u32, uid: u64, qp_num: Option<u32>) -> Call {
+    let valid = u8::from(qp_num.is_some());
+    let conn_param = rdma_ucm_conn_param { valid, ..parameters(qp_num.unwrap_or(0), 0) };
+    let ece = rdma_ucm_ece::default();
+    of(&rdma_ucm_accept { uid: uid.into(), conn_param, id, reserved: 0, ece })
+}
+
+pub(super) fn disconnect(id: u32) -> Call {
+    of(&rdma_ucm_disconnect { id })
+}
+
+pub(super) fn notify(id: u32, event: u32) -> Call {
+    of(&rdma_ucm_notify { id, event })
+}
+
+pub(super) fn init_qp_attr(id: u32, qp_state: u32) -> Call {
+    of(&rdma_ucm_init_qp_attr { response: 0.into(), id, qp_state })
+}
+
+/// A socket address of IPv4 or IPv6 in the slot that the older commands have.
+fn old_slot(address: &[u8]) -> [u8; 28] {
+    let mut slot = [0; 28];
+    slot[..address.len()].copy_from_slice(address);
+    slot
+}
+
+pub(super) fn bind_ip(id: u32, address: &[u8]) -> Call {
+    of(&rdma_ucm_bind_ip { response: 0.into(), addr: old_slot(address), id })
+}
+
+pub(super) fn resolve_ip(id: u32, address: &[u8]) -> Call {
+    let (src_addr, dst_addr) = (old_slot(&[]), old_slot(address));
+    of(&rdma_ucm_resolve_ip { src_addr, dst_addr, id, timeout_ms: 10_000 })
+}
+
+pub(super) fn join_ip(id: u32, uid: u64, group: &[u8]) -> Call {
+    let addr = old_slot(group);
+    of(&rdma_ucm_join_ip_mcast { response: 0.into(), uid: uid.into(), addr, id })
 }
 
 /// SET_OPTION with a value of `value` and a length of `length`.

@@ -2,11 +2,12 @@
 
 use std::mem::{offset_of, size_of};
 
-use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT};
+use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, ENOTCONN, EOPNOTSUPP};
 use verbs_abi::*;
 
 use super::super::check::Version;
 use super::super::kernel::Outcome::{self, Done, Errno, Stored};
+use super::objects::{Object, Own};
 
 /// A command, well-formed.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +30,12 @@ pub(super) struct Command {
     pub(super) handle: Option<(usize, Handle)>,
     /// What else is not 0: offset, bytes, value.
     pub(super) fields: &'static [(usize, usize, u64)],
+    /// Fields that are to be 0, or hold bits, and the answer where they hold what has no meaning.
+    pub(super) reserved: &'static [(&'static str, usize, Outcome)],
     /// Where the response has a descriptor.
     pub(super) descriptor: Option<usize>,
+    /// What it does with objects that are there, where a known driver has it.
+    pub(super) own: Option<Own>,
     /// The answer for a handle that never was, or where there is no handle.
     pub(super) unknown: Outcome,
     /// The same where the address of the response leads nowhere.
@@ -71,7 +76,9 @@ const COMMON: Command = Command {
     has_driver_data: false,
     handle: None,
     fields: &[],
+    reserved: &[],
     descriptor: None,
+    own: None,
     unknown: Errno(ENOENT),
     lost: Errno(ENOENT),
     no_context: Errno(EINVAL),
@@ -130,12 +137,45 @@ const fn nothing(name: &'static str, number: u32) -> Command {
 
 /// A descriptor that no completion channel has.
 const NO_CHANNEL: u64 = 0x7fff_fff0;
+/// No completion channel.
+const NONE: u64 = u32::MAX as u64;
 const RC: u64 = ib_uverbs_qp_type::IB_UVERBS_QPT_RC.0 as u64;
+const INIT: u64 = ib_qp_state::IB_QPS_INIT.0 as u64;
+/// What takes a queue pair to INIT.
+const TO_INIT: u64 = ib_qp_attr_mask::IB_QP_STATE
+    .union(ib_qp_attr_mask::IB_QP_PKEY_INDEX)
+    .union(ib_qp_attr_mask::IB_QP_PORT)
+    .union(ib_qp_attr_mask::IB_QP_ACCESS_FLAGS)
+    .bits() as u64;
+const LIMIT: u64 = ib_srq_attr_mask::IB_SRQ_LIMIT.bits() as u64;
+/// The first bytes of the GID of a multicast group, ff0e::.
+const GROUP: u64 = u16::from_ne_bytes([0xff, 0x0e]) as u64;
+/// Where CREATE_AH has the address, and its global route; where EX_MODIFY_QP has what MODIFY_QP takes.
+const AH: usize = offset_of!(ib_uverbs_create_ah, attr);
+const AH_GRH: usize = AH + offset_of!(ib_uverbs_ah_attr, grh);
+const BASE: usize = offset_of!(ib_uverbs_ex_modify_qp, base);
+/// Bytes of the response of POST_SEND.
+const BAD_WR: usize = size_of::<ib_uverbs_post_send_resp>();
+
+/// What a command does with `objects`, whose driver takes nothing of its own.
+const fn own(
+    objects: &'static [(usize, Object)],
+    fields: &'static [(usize, usize, u64)],
+    outcomes: [Outcome; 2],
+) -> Option<Own> {
+    Some(Own { objects, fields, memory: &[], request: [0, 0], outcomes })
+}
+
+/// Success with a response of so many bytes, and the drivers' behind them.
+const fn done(response: usize, [rxe, siw]: [usize; 2]) -> [Outcome; 2] {
+    [Done(response + rxe), Done(response + siw)]
+}
 
 /// Every write command that is used, and numbers that mean nothing.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "get_context",
+        own: own(&[], &[], done(size_of::<ib_uverbs_get_context_resp>(), [0, 8])),
         number: IB_USER_VERBS_CMD_GET_CONTEXT,
         source: "ib_uverbs_get_context",
         request: size_of::<ib_uverbs_get_context>(),
@@ -146,7 +186,7 @@ pub(super) const COMMANDS: &[Command] = &[
         // The response is stored before a second context is refused.
         unknown: Stored(EINVAL, size_of::<ib_uverbs_get_context_resp>()),
         lost: Errno(EFAULT),
-        // It is its own to open.
+        descriptor: Some(offset_of!(ib_uverbs_get_context_resp, async_fd)),
         ..COMMON
     },
     Command {
@@ -163,6 +203,11 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "query_port",
+        reserved: &[(
+            "reserved",
+            offset_of!(ib_uverbs_query_port, reserved),
+            Done(size_of::<ib_uverbs_query_port_resp>()),
+        )],
         number: IB_USER_VERBS_CMD_QUERY_PORT,
         source: "ib_uverbs_query_port",
         request: size_of::<ib_uverbs_query_port>(),
@@ -176,6 +221,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "alloc_pd",
+        own: own(&[], &[], done(size_of::<ib_uverbs_alloc_pd_resp>(), [0, 0])),
         number: IB_USER_VERBS_CMD_ALLOC_PD,
         source: "ib_uverbs_alloc_pd",
         request: size_of::<ib_uverbs_alloc_pd>(),
@@ -188,15 +234,23 @@ pub(super) const COMMANDS: &[Command] = &[
         ..COMMON
     },
     Command {
+        own: own(&[(0, Object::ProtectionDomain)], &[], done(0, [0, 0])),
         handle: Some((0, Handle::ProtectionDomain)),
         ..plain(("dealloc_pd", IB_USER_VERBS_CMD_DEALLOC_PD, "ib_uverbs_dealloc_pd"), 4, 0, 0)
     },
     Command {
-        fields: &[(
-            offset_of!(ib_uverbs_create_ah, attr) + offset_of!(ib_uverbs_ah_attr, port_num),
-            1,
-            1,
-        )],
+        own: own(
+            &[(offset_of!(ib_uverbs_create_ah, pd_handle), Object::ProtectionDomain)],
+            &[
+                (AH_GRH + offset_of!(ib_uverbs_global_route, dgid), 2, GROUP),
+                (AH_GRH + offset_of!(ib_uverbs_global_route, hop_limit), 1, 1),
+                (AH + offset_of!(ib_uverbs_ah_attr, is_global), 1, 1),
+            ],
+            // No more than the number of what may have 8 bytes.
+            done(size_of::<ib_uverbs_create_ah_resp>(), [4, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_create_ah, reserved), Errno(ENOENT))],
+        fields: &[(AH + offset_of!(ib_uverbs_ah_attr, port_num), 1, 1)],
         support: Support::Rxe,
         ..create(
             ("create_ah", IB_USER_VERBS_CMD_CREATE_AH, "ib_uverbs_create_ah"),
@@ -208,17 +262,36 @@ pub(super) const COMMANDS: &[Command] = &[
     nothing("modify_ah", IB_USER_VERBS_CMD_MODIFY_AH),
     nothing("query_ah", IB_USER_VERBS_CMD_QUERY_AH),
     Command {
+        own: own(&[(0, Object::AddressHandle)], &[], done(0, [0, 0])),
         support: Support::Rxe,
         ..plain(("destroy_ah", IB_USER_VERBS_CMD_DESTROY_AH, "ib_uverbs_destroy_ah"), 4, 0, 0)
     },
-    create(
-        ("reg_mr", IB_USER_VERBS_CMD_REG_MR, "ib_uverbs_reg_mr"),
-        size_of::<ib_uverbs_reg_mr>(),
-        size_of::<ib_uverbs_reg_mr_resp>(),
-        offset_of!(ib_uverbs_reg_mr, pd_handle),
-    ),
+    Command {
+        own: Some(Own {
+            objects: &[(offset_of!(ib_uverbs_reg_mr, pd_handle), Object::ProtectionDomain)],
+            fields: &[(offset_of!(ib_uverbs_reg_mr, length), 8, Own::MEMORY as u64)],
+            memory: &[offset_of!(ib_uverbs_reg_mr, start), offset_of!(ib_uverbs_reg_mr, hca_va)],
+            request: [0, 8],
+            outcomes: done(size_of::<ib_uverbs_reg_mr_resp>(), [0, 8]),
+        }),
+        ..create(
+            ("reg_mr", IB_USER_VERBS_CMD_REG_MR, "ib_uverbs_reg_mr"),
+            size_of::<ib_uverbs_reg_mr>(),
+            size_of::<ib_uverbs_reg_mr_resp>(),
+            offset_of!(ib_uverbs_reg_mr, pd_handle),
+        )
+    },
     nothing("reg_smr", IB_USER_VERBS_CMD_REG_SMR),
     Command {
+        own: own(
+            &[
+                (offset_of!(ib_uverbs_rereg_mr, mr_handle), Object::MemoryRegion),
+                (offset_of!(ib_uverbs_rereg_mr, pd_handle), Object::ProtectionDomain),
+            ],
+            &[],
+            done(size_of::<ib_uverbs_rereg_mr_resp>(), [0, 0]),
+        ),
+        reserved: &[("flags", offset_of!(ib_uverbs_rereg_mr, flags) + 3, Errno(EOPNOTSUPP))],
         fields: &[(offset_of!(ib_uverbs_rereg_mr, flags), 4, 2)],
         has_driver_data: true,
         support: Support::RxeSince(Version(6, 5)),
@@ -230,8 +303,17 @@ pub(super) const COMMANDS: &[Command] = &[
         )
     },
     nothing("query_mr", IB_USER_VERBS_CMD_QUERY_MR),
-    plain(("dereg_mr", IB_USER_VERBS_CMD_DEREG_MR, "ib_uverbs_dereg_mr"), 4, 0, 0),
     Command {
+        own: own(&[(0, Object::MemoryRegion)], &[], done(0, [0, 0])),
+        ..plain(("dereg_mr", IB_USER_VERBS_CMD_DEREG_MR, "ib_uverbs_dereg_mr"), 4, 0, 0)
+    },
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_alloc_mw, pd_handle), Object::ProtectionDomain)],
+            &[(offset_of!(ib_uverbs_alloc_mw, mw_type), 1, 1)],
+            done(size_of::<ib_uverbs_alloc_mw_resp>(), [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_alloc_mw, reserved), Errno(ENOENT))],
         support: Support::Rxe,
         ..create(
             ("alloc_mw", IB_USER_VERBS_CMD_ALLOC_MW, "ib_uverbs_alloc_mw"),
@@ -242,6 +324,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     nothing("bind_mw", IB_USER_VERBS_CMD_BIND_MW),
     Command {
+        own: own(&[(0, Object::MemoryWindow)], &[], done(0, [0, 0])),
         support: Support::Rxe,
         ..plain(("dealloc_mw", IB_USER_VERBS_CMD_DEALLOC_MW, "ib_uverbs_dealloc_mw"), 4, 0, 0)
     },
@@ -260,6 +343,12 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "create_cq",
+        own: own(
+            &[],
+            &[(offset_of!(ib_uverbs_create_cq, comp_channel), 4, NONE)],
+            done(size_of::<ib_uverbs_create_cq_resp>(), [16, 16]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_create_cq, reserved), Errno(EBADF))],
         number: IB_USER_VERBS_CMD_CREATE_CQ,
         source: "ib_uverbs_create_cq",
         request: size_of::<ib_uverbs_create_cq>(),
@@ -276,6 +365,11 @@ pub(super) const COMMANDS: &[Command] = &[
         ..COMMON
     },
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_resize_cq, cq_handle), Object::CompletionQueue)],
+            &[],
+            done(size_of::<ib_uverbs_resize_cq_resp>(), [16, 0]),
+        ),
         fields: &[(offset_of!(ib_uverbs_resize_cq, cqe), 4, 1)],
         has_driver_data: true,
         support: Support::Rxe,
@@ -286,12 +380,20 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_resize_cq, cq_handle),
         )
     },
-    plain(
-        ("destroy_cq", IB_USER_VERBS_CMD_DESTROY_CQ, "ib_uverbs_destroy_cq"),
-        size_of::<ib_uverbs_destroy_cq>(),
-        size_of::<ib_uverbs_destroy_cq_resp>(),
-        offset_of!(ib_uverbs_destroy_cq, cq_handle),
-    ),
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_destroy_cq, cq_handle), Object::CompletionQueue)],
+            &[],
+            done(size_of::<ib_uverbs_destroy_cq_resp>(), [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_destroy_cq, reserved), Errno(ENOENT))],
+        ..plain(
+            ("destroy_cq", IB_USER_VERBS_CMD_DESTROY_CQ, "ib_uverbs_destroy_cq"),
+            size_of::<ib_uverbs_destroy_cq>(),
+            size_of::<ib_uverbs_destroy_cq_resp>(),
+            offset_of!(ib_uverbs_destroy_cq, cq_handle),
+        )
+    },
     Command {
         support: Support::Neither,
         ..plain(
@@ -303,6 +405,11 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     nothing("peek_cq", IB_USER_VERBS_CMD_PEEK_CQ),
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_req_notify_cq, cq_handle), Object::CompletionQueue)],
+            &[],
+            done(0, [0, 0]),
+        ),
         support: Support::Rxe,
         ..plain(
             ("req_notify_cq", IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, "ib_uverbs_req_notify_cq"),
@@ -312,6 +419,21 @@ pub(super) const COMMANDS: &[Command] = &[
         )
     },
     Command {
+        own: own(
+            &[
+                (offset_of!(ib_uverbs_create_qp, pd_handle), Object::ProtectionDomain),
+                (offset_of!(ib_uverbs_create_qp, send_cq_handle), Object::CompletionQueue),
+                (offset_of!(ib_uverbs_create_qp, recv_cq_handle), Object::CompletionQueue),
+            ],
+            &[
+                (offset_of!(ib_uverbs_create_qp, max_send_wr), 4, 1),
+                (offset_of!(ib_uverbs_create_qp, max_recv_wr), 4, 1),
+                (offset_of!(ib_uverbs_create_qp, max_send_sge), 4, 1),
+                (offset_of!(ib_uverbs_create_qp, max_recv_sge), 4, 1),
+            ],
+            done(size_of::<ib_uverbs_create_qp_resp>(), [32, 32]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_create_qp, reserved), Errno(ENOENT))],
         fields: &[(offset_of!(ib_uverbs_create_qp, qp_type), 1, RC)],
         ..create(
             ("create_qp", IB_USER_VERBS_CMD_CREATE_QP, "ib_uverbs_create_qp"),
@@ -320,25 +442,61 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_create_qp, pd_handle),
         )
     },
-    plain(
-        ("query_qp", IB_USER_VERBS_CMD_QUERY_QP, "ib_uverbs_query_qp"),
-        size_of::<ib_uverbs_query_qp>(),
-        size_of::<ib_uverbs_query_qp_resp>(),
-        offset_of!(ib_uverbs_query_qp, qp_handle),
-    ),
-    plain(
-        ("modify_qp", IB_USER_VERBS_CMD_MODIFY_QP, "ib_uverbs_modify_qp"),
-        size_of::<ib_uverbs_modify_qp>(),
-        0,
-        offset_of!(ib_uverbs_modify_qp, qp_handle),
-    ),
-    plain(
-        ("destroy_qp", IB_USER_VERBS_CMD_DESTROY_QP, "ib_uverbs_destroy_qp"),
-        size_of::<ib_uverbs_destroy_qp>(),
-        size_of::<ib_uverbs_destroy_qp_resp>(),
-        offset_of!(ib_uverbs_destroy_qp, qp_handle),
-    ),
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_query_qp, qp_handle), Object::QueuePair)],
+            &[(offset_of!(ib_uverbs_query_qp, attr_mask), 4, 1)],
+            done(size_of::<ib_uverbs_query_qp_resp>(), [0, 0]),
+        ),
+        ..plain(
+            ("query_qp", IB_USER_VERBS_CMD_QUERY_QP, "ib_uverbs_query_qp"),
+            size_of::<ib_uverbs_query_qp>(),
+            size_of::<ib_uverbs_query_qp_resp>(),
+            offset_of!(ib_uverbs_query_qp, qp_handle),
+        )
+    },
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_modify_qp, qp_handle), Object::QueuePair)],
+            &[
+                (offset_of!(ib_uverbs_modify_qp, attr_mask), 4, TO_INIT),
+                (offset_of!(ib_uverbs_modify_qp, qp_state), 1, INIT),
+                (offset_of!(ib_uverbs_modify_qp, port_num), 1, 1),
+            ],
+            done(0, [0, 0]),
+        ),
+        reserved: &[
+            ("reserved", offset_of!(ib_uverbs_modify_qp, reserved), Errno(ENOENT)),
+            ("attr_mask", offset_of!(ib_uverbs_modify_qp, attr_mask) + 3, Errno(EOPNOTSUPP)),
+        ],
+        ..plain(
+            ("modify_qp", IB_USER_VERBS_CMD_MODIFY_QP, "ib_uverbs_modify_qp"),
+            size_of::<ib_uverbs_modify_qp>(),
+            0,
+            offset_of!(ib_uverbs_modify_qp, qp_handle),
+        )
+    },
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_destroy_qp, qp_handle), Object::QueuePair)],
+            &[],
+            done(size_of::<ib_uverbs_destroy_qp_resp>(), [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_destroy_qp, reserved), Errno(ENOENT))],
+        ..plain(
+            ("destroy_qp", IB_USER_VERBS_CMD_DESTROY_QP, "ib_uverbs_destroy_qp"),
+            size_of::<ib_uverbs_destroy_qp>(),
+            size_of::<ib_uverbs_destroy_qp_resp>(),
+            offset_of!(ib_uverbs_destroy_qp, qp_handle),
+        )
+    },
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_post_send, qp_handle), Object::QueuePair)],
+            &[],
+            // It is in RESET. How many requests were not taken is stored all the same.
+            [Stored(EINVAL, BAD_WR), Stored(ENOTCONN, BAD_WR)],
+        ),
         fields: &[(
             offset_of!(ib_uverbs_post_send, wqe_size),
             4,
@@ -361,6 +519,12 @@ pub(super) const COMMANDS: &[Command] = &[
         )
     },
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_attach_mcast, qp_handle), Object::DatagramQueuePair)],
+            &[(offset_of!(ib_uverbs_attach_mcast, gid), 2, GROUP)],
+            done(0, [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_attach_mcast, reserved), Errno(ENOENT))],
         support: Support::Rxe,
         ..plain(
             ("attach_mcast", IB_USER_VERBS_CMD_ATTACH_MCAST, "ib_uverbs_attach_mcast"),
@@ -370,6 +534,12 @@ pub(super) const COMMANDS: &[Command] = &[
         )
     },
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_detach_mcast, qp_handle), Object::Member)],
+            &[(offset_of!(ib_uverbs_detach_mcast, gid), 2, GROUP)],
+            done(0, [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_detach_mcast, reserved), Errno(ENOENT))],
         support: Support::Rxe,
         ..plain(
             ("detach_mcast", IB_USER_VERBS_CMD_DETACH_MCAST, "ib_uverbs_detach_mcast"),
@@ -378,13 +548,31 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_detach_mcast, qp_handle),
         )
     },
-    create(
-        ("create_srq", IB_USER_VERBS_CMD_CREATE_SRQ, "ib_uverbs_create_srq"),
-        size_of::<ib_uverbs_create_srq>(),
-        size_of::<ib_uverbs_create_srq_resp>(),
-        offset_of!(ib_uverbs_create_srq, pd_handle),
-    ),
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_create_srq, pd_handle), Object::ProtectionDomain)],
+            &[
+                (offset_of!(ib_uverbs_create_srq, max_wr), 4, 1),
+                (offset_of!(ib_uverbs_create_srq, max_sge), 4, 1),
+            ],
+            // rxe leaves a reserved field as it was.
+            done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16]),
+        ),
+        ..create(
+            ("create_srq", IB_USER_VERBS_CMD_CREATE_SRQ, "ib_uverbs_create_srq"),
+            size_of::<ib_uverbs_create_srq>(),
+            size_of::<ib_uverbs_create_srq_resp>(),
+            offset_of!(ib_uverbs_create_srq, pd_handle),
+        )
+    },
+    Command {
+        own: Some(Own {
+            objects: &[(offset_of!(ib_uverbs_modify_srq, srq_handle), Object::SharedReceiveQueue)],
+            fields: &[(offset_of!(ib_uverbs_modify_srq, attr_mask), 4, LIMIT)],
+            memory: &[],
+            request: [8, 0],
+            outcomes: done(0, [0, 0]),
+        }),
         has_driver_data: true,
         ..plain(
             ("modify_srq", IB_USER_VERBS_CMD_MODIFY_SRQ, "ib_uverbs_modify_srq"),
@@ -393,18 +581,34 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_modify_srq, srq_handle),
         )
     },
-    plain(
-        ("query_srq", IB_USER_VERBS_CMD_QUERY_SRQ, "ib_uverbs_query_srq"),
-        size_of::<ib_uverbs_query_srq>(),
-        size_of::<ib_uverbs_query_srq_resp>(),
-        offset_of!(ib_uverbs_query_srq, srq_handle),
-    ),
-    plain(
-        ("destroy_srq", IB_USER_VERBS_CMD_DESTROY_SRQ, "ib_uverbs_destroy_srq"),
-        size_of::<ib_uverbs_destroy_srq>(),
-        size_of::<ib_uverbs_destroy_srq_resp>(),
-        offset_of!(ib_uverbs_destroy_srq, srq_handle),
-    ),
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_query_srq, srq_handle), Object::SharedReceiveQueue)],
+            &[],
+            done(size_of::<ib_uverbs_query_srq_resp>(), [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_query_srq, reserved), Errno(ENOENT))],
+        ..plain(
+            ("query_srq", IB_USER_VERBS_CMD_QUERY_SRQ, "ib_uverbs_query_srq"),
+            size_of::<ib_uverbs_query_srq>(),
+            size_of::<ib_uverbs_query_srq_resp>(),
+            offset_of!(ib_uverbs_query_srq, srq_handle),
+        )
+    },
+    Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_destroy_srq, srq_handle), Object::SharedReceiveQueue)],
+            &[],
+            done(size_of::<ib_uverbs_destroy_srq_resp>(), [0, 0]),
+        ),
+        reserved: &[("reserved", offset_of!(ib_uverbs_destroy_srq, reserved), Errno(ENOENT))],
+        ..plain(
+            ("destroy_srq", IB_USER_VERBS_CMD_DESTROY_SRQ, "ib_uverbs_destroy_srq"),
+            size_of::<ib_uverbs_destroy_srq>(),
+            size_of::<ib_uverbs_destroy_srq_resp>(),
+            offset_of!(ib_uverbs_destroy_srq, srq_handle),
+        )
+    },
     Command {
         support: Support::Neither,
         ..plain(
@@ -427,13 +631,25 @@ pub(super) const COMMANDS: &[Command] = &[
         support: Support::Neither,
         ..plain(("close_xrcd", IB_USER_VERBS_CMD_CLOSE_XRCD, "ib_uverbs_close_xrcd"), 4, 0, 0)
     },
-    create(
-        ("create_xsrq", IB_USER_VERBS_CMD_CREATE_XSRQ, "ib_uverbs_create_xsrq"),
-        size_of::<ib_uverbs_create_xsrq>(),
-        size_of::<ib_uverbs_create_srq_resp>(),
-        offset_of!(ib_uverbs_create_xsrq, pd_handle),
-    ),
     Command {
+        own: own(
+            &[(offset_of!(ib_uverbs_create_xsrq, pd_handle), Object::ProtectionDomain)],
+            &[
+                (offset_of!(ib_uverbs_create_xsrq, max_wr), 4, 1),
+                (offset_of!(ib_uverbs_create_xsrq, max_sge), 4, 1),
+            ],
+            // rxe leaves a reserved field as it was.
+            done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16]),
+        ),
+        ..create(
+            ("create_xsrq", IB_USER_VERBS_CMD_CREATE_XSRQ, "ib_uverbs_create_xsrq"),
+            size_of::<ib_uverbs_create_xsrq>(),
+            size_of::<ib_uverbs_create_srq_resp>(),
+            offset_of!(ib_uverbs_create_xsrq, pd_handle),
+        )
+    },
+    Command {
+        reserved: &[("reserved", offset_of!(ib_uverbs_open_qp, reserved), Errno(ENOENT))],
         support: Support::Neither,
         ..create(
             ("open_qp", IB_USER_VERBS_CMD_OPEN_QP, "ib_uverbs_open_qp"),
@@ -446,6 +662,10 @@ pub(super) const COMMANDS: &[Command] = &[
     nothing("255", 255),
     Command {
         name: "ex_query_device",
+        reserved: &[
+            ("comp_mask", offset_of!(ib_uverbs_ex_query_device, comp_mask), Errno(EINVAL)),
+            ("reserved", offset_of!(ib_uverbs_ex_query_device, reserved), Errno(EINVAL)),
+        ],
         number: IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
         is_extended: true,
         source: "ib_uverbs_ex_query_device",
@@ -459,6 +679,15 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ex_create_cq",
+        own: own(
+            &[],
+            &[(offset_of!(ib_uverbs_ex_create_cq, comp_channel), 4, NONE)],
+            done(size_of::<ib_uverbs_ex_create_cq_resp>(), [16, 16]),
+        ),
+        reserved: &[
+            ("comp_mask", offset_of!(ib_uverbs_ex_create_cq, comp_mask), Errno(EINVAL)),
+            ("reserved", offset_of!(ib_uverbs_ex_create_cq, reserved), Errno(EINVAL)),
+        ],
         number: IB_USER_VERBS_EX_CMD_CREATE_CQ,
         is_extended: true,
         source: "ib_uverbs_ex_create_cq",
@@ -475,6 +704,24 @@ pub(super) const COMMANDS: &[Command] = &[
         ..COMMON
     },
     Command {
+        own: own(
+            &[
+                (offset_of!(ib_uverbs_ex_create_qp, pd_handle), Object::ProtectionDomain),
+                (offset_of!(ib_uverbs_ex_create_qp, send_cq_handle), Object::CompletionQueue),
+                (offset_of!(ib_uverbs_ex_create_qp, recv_cq_handle), Object::CompletionQueue),
+            ],
+            &[
+                (offset_of!(ib_uverbs_ex_create_qp, max_send_wr), 4, 1),
+                (offset_of!(ib_uverbs_ex_create_qp, max_recv_wr), 4, 1),
+                (offset_of!(ib_uverbs_ex_create_qp, max_send_sge), 4, 1),
+                (offset_of!(ib_uverbs_ex_create_qp, max_recv_sge), 4, 1),
+            ],
+            done(size_of::<ib_uverbs_ex_create_qp_resp>(), [32, 32]),
+        ),
+        reserved: &[
+            ("comp_mask", offset_of!(ib_uverbs_ex_create_qp, comp_mask), Errno(EINVAL)),
+            ("reserved", offset_of!(ib_uverbs_ex_create_qp, reserved), Errno(EINVAL)),
+        ],
         is_extended: true,
         floor: offset_of!(ib_uverbs_ex_create_qp, rwq_ind_tbl_handle),
         has_driver_data: false,
@@ -487,13 +734,26 @@ pub(super) const COMMANDS: &[Command] = &[
         )
     },
     Command {
+        own: own(
+            &[(BASE + offset_of!(ib_uverbs_modify_qp, qp_handle), Object::QueuePair)],
+            &[
+                (BASE + offset_of!(ib_uverbs_modify_qp, attr_mask), 4, TO_INIT),
+                (BASE + offset_of!(ib_uverbs_modify_qp, qp_state), 1, INIT),
+                (BASE + offset_of!(ib_uverbs_modify_qp, port_num), 1, 1),
+            ],
+            done(size_of::<ib_uverbs_ex_modify_qp_resp>(), [0, 0]),
+        ),
+        reserved: &[
+            ("reserved", offset_of!(ib_uverbs_ex_modify_qp, reserved), Errno(ENOENT)),
+            ("attr_mask", BASE + offset_of!(ib_uverbs_modify_qp, attr_mask) + 3, Errno(EOPNOTSUPP)),
+        ],
         is_extended: true,
         floor: offset_of!(ib_uverbs_ex_modify_qp, rate_limit),
         ..plain(
             ("ex_modify_qp", IB_USER_VERBS_EX_CMD_MODIFY_QP, "ib_uverbs_ex_modify_qp"),
             size_of::<ib_uverbs_ex_modify_qp>(),
             size_of::<ib_uverbs_ex_modify_qp_resp>(),
-            offset_of!(ib_uverbs_ex_modify_qp, base) + offset_of!(ib_uverbs_modify_qp, qp_handle),
+            BASE + offset_of!(ib_uverbs_modify_qp, qp_handle),
         )
     },
     Command { is_extended: true, ..nothing("ex_255", 255) },
@@ -520,6 +780,43 @@ mod tests {
             assert!(floor <= request && least <= response, "{}", command.name);
             for (offset, length, _) in command.fields {
                 assert!(offset + length <= request, "{}", command.name);
+            }
+        }
+    }
+
+    /// The structure of a command's request.
+    fn structure(command: &Command) -> Option<&'static layout::Struct> {
+        let name = format!("ib_uverbs_{}", command.name);
+        LAYOUT.iter().copied().flatten().find(|structure| structure.name == name)
+    }
+
+    #[test]
+    fn every_field_that_is_reserved_is_set_once() {
+        let mut count = 0;
+        for command in COMMANDS {
+            let fields = structure(command).map_or(&[][..], |structure| structure.fields);
+            for field in fields {
+                if field.name.starts_with("reserved") || field.name == "comp_mask" {
+                    let mut set = command.reserved.iter();
+                    let is_set =
+                        set.any(|(name, at, _)| (*name, *at) == (field.name, field.offset));
+                    assert!(is_set, "{} of {}", field.name, command.name);
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 15, "{count}");
+    }
+
+    /// A command that a known driver has is shown to do what it is for, and what its response is then.
+    #[test]
+    fn every_command_that_a_driver_has_has_success() {
+        for command in COMMANDS {
+            let has_it = !matches!(command.support, Support::Neither | Support::None);
+            let has_success = command.own.is_some() || matches!(command.unknown, Done(_));
+            assert_eq!(has_success, has_it, "{}", command.name);
+            for (offset, _) in command.own.iter().flat_map(|own| own.objects) {
+                assert!(offset + 4 <= command.request, "{}", command.name);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod invariants;
+mod objects;
 mod request;
 mod rows;
 

@@ -1,5 +1,7 @@
 //! How a request of uverbs is packed: plain, extended, in an ioctl.
 
+use std::mem::offset_of;
+
 use verbs_abi::ioctl::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_WRITE_CMD,
 };
@@ -46,6 +48,31 @@ pub(super) fn write(number: u32, core: Vec<u8>, response: usize, room: usize) ->
     let header = ib_uverbs_cmd_hdr::extended(number, core.len(), room);
     let call = Call::write([bytes(&header), vec![0; HEADERS - HEADER], core].concat());
     if has_response { call.pointing(HEADER, Target::Response) } else { call }
+}
+
+/// The bytes of a field: offset, bytes, value.
+pub(super) fn field((_, length, value): (usize, usize, u64)) -> Vec<u8> {
+    match length {
+        1 => vec![u8::try_from(value).expect("it is a byte")],
+        2 => u16::try_from(value).expect("2 bytes").to_ne_bytes().to_vec(),
+        4 => u32::try_from(value).expect("4 bytes").to_ne_bytes().to_vec(),
+        _ => value.to_ne_bytes().to_vec(),
+    }
+}
+
+/// Room for what a driver adds to a response.
+const DRIVERS: u8 = 64;
+
+/// A write of `core` with room for the driver's part behind the response.
+pub(super) fn with_driver_room(number: u32, core: Vec<u8>, response: usize) -> Call {
+    let is_extended = number & IB_USER_VERBS_CMD_FLAG_EXTENDED != 0;
+    if !is_extended {
+        return write(number, core, response, response + usize::from(DRIVERS));
+    }
+    let mut call = write(number, core, response, response);
+    let words = offset_of!(ib_uverbs_ex_cmd_hdr, provider_out_words);
+    call.bytes[HEADER + words..][..2].copy_from_slice(&u16::from(DRIVERS / 8).to_ne_bytes());
+    call
 }
 
 /// The same with a response that goes nowhere.

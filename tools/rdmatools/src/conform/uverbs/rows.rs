@@ -6,11 +6,12 @@ use verbs_abi::{
     ib_uverbs_destroy_cq, ib_uverbs_ex_cmd_hdr,
 };
 
-use super::super::bench::{Bench, u32_at};
-use super::super::check::{Check, Driver, Expectation, Needs, Run, Trouble};
+use super::super::bench::Bench;
+use super::super::check::{Asking, Check, Driver, Expectation, Needs, Run, Trouble};
 use super::super::kernel::Outcome::{self, Done, Errno};
-use super::super::kernel::{Answer, Call, Caller, File};
+use super::super::kernel::{Answer, Call, Caller, Target};
 use super::commands::{COMMANDS, Command, Handle, Support};
+use super::objects::{Object, named};
 use super::request;
 
 /// How far the kernel goes before the answer is settled.
@@ -218,7 +219,7 @@ const CLASSES: &[Class] = &[
         },
         run: |command, bench| {
             let file = bench.context()?;
-            let pd = protection_domain(bench, file)?;
+            let pd = bench.make(file, Object::ProtectionDomain)?;
             Ok(bench.call(file, &command.call(pd)))
         },
     },
@@ -229,8 +230,20 @@ const CLASSES: &[Class] = &[
         expected: |command| command.handle.map(|_| Errno(ENOENT)),
         run: |command, bench| {
             let other = bench.context()?;
-            let pd = protection_domain(bench, other)?;
+            let pd = bench.make(other, Object::ProtectionDomain)?;
             let file = bench.context()?;
+            Ok(bench.call(file, &command.call(pd)))
+        },
+    },
+    Class {
+        name: "handle.destroyed",
+        shows: "the handle of an object that is gone is unknown",
+        stage: Stage::Command,
+        expected: |command| command.handle.map(|_| Errno(ENOENT)),
+        run: |command, bench| {
+            let file = bench.context()?;
+            let pd = bench.make(file, Object::ProtectionDomain)?;
+            bench.expect("DEALLOC_PD", file, &named("dealloc_pd").call(pd), Done(0))?;
             Ok(bench.call(file, &command.call(pd)))
         },
     },
@@ -295,18 +308,25 @@ const CLASSES: &[Class] = &[
     },
 ];
 
+/// What is shown with objects that are there.
+const OWN: &str =
+    "with objects that are there it does what it is for, and stores so much of response";
+
+const LOST: &str = "memory that is not there";
+
+/// Has the addresses of memory lead nowhere.
+fn losing_the_memory(mut call: Call) -> Call {
+    for (_, found) in call.pointers.iter_mut().filter(|(_, found)| *found == Target::Data) {
+        *found = Target::Nowhere;
+    }
+    call
+}
+
 /// The last number for which both known drivers have a command, and so an entry.
 const LAST_NUMBER: u32 = IB_USER_VERBS_CMD_CREATE_XSRQ;
 
-/// Makes a protection domain.
-fn protection_domain(bench: &mut Bench<'_>, file: File) -> Result<u32, Trouble> {
-    let command = COMMANDS.iter().find(|command| command.name == "alloc_pd").expect("it is there");
-    let call = command.call(0);
-    Ok(u32_at(&bench.expect("ALLOC_PD", file, &call, Done(4))?, 0))
-}
-
 impl Command {
-    fn wire_number(&self) -> u32 {
+    pub(super) fn wire_number(&self) -> u32 {
         request::wire_number(self.number, self.is_extended)
     }
 
@@ -323,13 +343,9 @@ impl Command {
     pub(super) fn core(&self, handle: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.request];
         let handle = self.handle.map(|(offset, _)| (offset, 4, u64::from(handle)));
-        for (offset, length, value) in self.fields.iter().copied().chain(handle) {
-            let value = match length {
-                1 => vec![u8::try_from(value).expect("it is a byte")],
-                4 => u32::try_from(value).expect("4 bytes").to_ne_bytes().to_vec(),
-                _ => value.to_ne_bytes().to_vec(),
-            };
-            bytes[offset..offset + length].copy_from_slice(&value);
+        for field in self.fields.iter().copied().chain(handle) {
+            let (offset, length, _) = field;
+            bytes[offset..offset + length].copy_from_slice(&request::field(field));
         }
         bytes
     }
@@ -366,6 +382,27 @@ impl Command {
         let file = bench.context()?;
         let call = request::write(self.wire_number(), core, self.response, room);
         Ok(bench.call(file, &Call { descriptor: self.descriptor, ..call }))
+    }
+
+    /// The same with `field` not as it should be.
+    fn with_reserved(&self, bench: &mut Bench<'_>, field: usize) -> Result<Answer, Trouble> {
+        let header = if self.is_extended { request::HEADERS } else { request::HEADER };
+        self.sent(bench, |mut call| {
+            call.bytes[header + field] = 0x80;
+            call
+        })
+    }
+
+    /// The answer to what `change` makes of a write for which all is there that it needs.
+    fn by_itself(
+        &self,
+        bench: &mut Bench<'_>,
+        change: fn(Call) -> Call,
+    ) -> Result<Answer, Trouble> {
+        let opens = self.number == 0 && !self.is_extended;
+        let file = if opens { bench.verbs()? } else { bench.context()? };
+        let (call, _) = self.on_own(bench, file)?;
+        Ok(bench.call(file, &change(call)))
     }
 
     fn by_ioctl(&self, bench: &mut Bench<'_>, caller: Caller) -> Result<Answer, Trouble> {
@@ -408,17 +445,44 @@ impl Command {
 pub(super) fn rows() -> Vec<Check> {
     let mut rows = Vec::new();
     for command in COMMANDS {
+        let row = |name: &str, shows: &str, expectation, run: Box<Asking>| Check {
+            id: format!("uverbs.{}.{name}", command.name),
+            shows: shows.to_owned(),
+            source: format!("uverbs_cmd.c {}", command.source),
+            since: None,
+            needs: Needs::Verbs,
+            run: Run::Row(expectation, run),
+        };
         for class in CLASSES {
             let Some(outcome) = (class.expected)(command) else { continue };
             let run = |bench: &mut Bench<'_>| (class.run)(command, bench);
-            rows.push(Check {
-                id: format!("uverbs.{}.{}", command.name, class.name),
-                shows: class.shows.to_owned(),
-                source: format!("uverbs_cmd.c {}", command.source),
-                since: None,
-                needs: Needs::Verbs,
-                run: Run::Row(command.by_driver(class.stage, outcome), Box::new(run)),
-            });
+            let expectation = command.by_driver(class.stage, outcome);
+            rows.push(row(class.name, class.shows, expectation, Box::new(run)));
+        }
+        for (field, offset, outcome) in command.reserved {
+            let shows = if *outcome == command.unknown {
+                format!("`{field}` is not looked at")
+            } else {
+                format!("`{field}` with a value that has no meaning is refused")
+            };
+            let run = |bench: &mut Bench<'_>| command.with_reserved(bench, *offset);
+            let expectation = command.by_driver(Stage::Command, *outcome);
+            rows.push(row(&format!("reserved.{field}"), &shows, expectation, Box::new(run)));
+        }
+        // Where that says more than that the command is there.
+        if let Some(own) = command.own.filter(|_| !matches!(command.unknown, Done(_))) {
+            let [rxe, siw] = own.outcomes;
+            let mut expectation = Expectation::of(rxe);
+            if siw != rxe && command.support == Support::Both {
+                expectation = expectation.on(Driver::Siw, None, &[siw], "its own part");
+            }
+            let run = |bench: &mut Bench<'_>| command.by_itself(bench, |call| call);
+            rows.push(row("handle.own", OWN, expectation, Box::new(run)));
+            if !own.memory.is_empty() {
+                let run = |bench: &mut Bench<'_>| command.by_itself(bench, losing_the_memory);
+                let expectation = Expectation::of(Errno(EFAULT));
+                rows.push(row("pointer.data", LOST, expectation, Box::new(run)));
+            }
         }
     }
     rows

@@ -26,7 +26,7 @@ pub(crate) fn remedied(error: &Error, errno: i32, parts: [&str; 2]) {
 }
 
 /// Makes a device node of this process's own.
-fn make(path: &str, number: u64, mode: u32) {
+pub(crate) fn make(path: &str, number: u64, mode: u32) {
     mknod(Path::new(path), SFlag::S_IFCHR, Mode::empty(), number).expect("make a node");
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set its mode");
 }

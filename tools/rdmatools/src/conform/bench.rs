@@ -10,8 +10,8 @@ pub(super) const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     pub(super) machine: Machine,
-    /// The node for verbs.
-    pub(super) verbs: Option<String>,
+    /// The node for verbs, or why there is none.
+    pub(super) verbs: Result<String, String>,
     /// An address of the device, as `sockaddr` bytes of an IP socket address with port 0.
     pub(super) address: Option<Vec<u8>>,
 }
@@ -35,10 +35,10 @@ impl<'a> Bench<'a> {
 
     /// A file of verbs.
     pub(super) fn verbs(&mut self) -> Result<File, Trouble> {
-        let Some(node) = &self.setting.verbs else {
-            return Err(Trouble::Skip("there is no verbs node".into()));
-        };
-        self.open(node)
+        match &self.setting.verbs {
+            Ok(node) => self.open(node),
+            Err(why) => Err(Trouble::Skip(why.clone())),
+        }
     }
 
     /// A file at `node`.

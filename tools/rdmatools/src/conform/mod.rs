@@ -16,6 +16,7 @@ mod uverbs;
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
+use std::slice;
 
 use clap::Args;
 use nix::sys::utsname::uname;
@@ -121,38 +122,42 @@ fn look_around(options: &Options, kernel: &mut Real) -> Result<Setting, Failure>
         }
         _ => None,
     };
-    let (verbs, driver) = verbs_node(options, guid, kernel)?;
+    let found = match &options.device {
+        Some(node) => Ok(usable(slice::from_ref(node), None, kernel).map_err(Failure::because)?),
+        None => usable(&verbs_nodes(), guid, kernel),
+    };
+    let driver = found.as_ref().map_or(Driver::Other, |(_, driver)| *driver);
+    let verbs = found.map(|(node, _)| node);
     Ok(Setting { machine: Machine { version, driver }, verbs, address })
 }
 
-/// The node for verbs and its driver: the one that is asked for, that of the device with this GUID, or the first.
-fn verbs_node(
-    options: &Options,
-    guid: Option<u64>,
-    kernel: &mut Real,
-) -> Result<(Option<String>, Driver), Failure> {
-    let mut nodes = match &options.device {
-        Some(node) => vec![node.clone()],
-        None => {
-            let names = fs::read_dir(NODES).into_iter().flatten().flatten();
-            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-            let verbs = names.filter(|name| name.starts_with("uverbs"));
-            verbs.map(|name| format!("{NODES}/{name}")).collect()
-        }
-    };
+/// The nodes for verbs.
+fn verbs_nodes() -> Vec<String> {
+    let names = fs::read_dir(NODES).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let verbs = names.filter(|name| name.starts_with("uverbs"));
+    let mut nodes: Vec<_> = verbs.map(|name| format!("{NODES}/{name}")).collect();
     nodes.sort();
+    nodes
+}
+
+/// The first of `nodes` that can be used, if its device is that with the GUID, and its driver; or why there is none.
+fn usable(
+    nodes: &[String],
+    guid: Option<u64>,
+    kernel: &mut dyn Kernel,
+) -> Result<(String, Driver), String> {
+    let mut why = Vec::new();
     for node in nodes {
-        let Some(identity) = uverbs::identify(kernel, &node) else { continue };
-        if options.device.is_some() || guid.is_none_or(|guid| guid == identity.node_guid) {
-            return Ok((Some(node), identity.driver));
+        match uverbs::identify(kernel, node) {
+            Ok(identity) if guid.is_none_or(|guid| guid == identity.node_guid) => {
+                return Ok((node.clone(), identity.driver));
+            }
+            Ok(_) => why.push(format!("{node} is another device's")),
+            Err(reason) => why.push(reason),
         }
     }
-    match &options.device {
-        Some(node) => {
-            Err(Failure::because(format!("{node} is no node for verbs that can be used")))
-        }
-        None => Ok((None, Driver::Other)),
-    }
+    Err(if why.is_empty() { "there is no verbs node".to_owned() } else { why.join("; ") })
 }
 
 /// The version that this machine runs.
@@ -184,7 +189,7 @@ mod tests {
     fn setting(version: Version) -> Setting {
         let machine = Machine { version, driver: Driver::Rxe };
         let address = ucma::sockaddr([10, 0, 0, 1].into());
-        Setting { machine, verbs: Some("uverbs0".into()), address: Some(address) }
+        Setting { machine, verbs: Ok("uverbs0".into()), address: Some(address) }
     }
 
     /// The answers by check.
@@ -261,6 +266,43 @@ mod tests {
         assert_eq!((tally.failed, tally.skipped), (0, not_there.len()));
         assert_eq!(tally.checks + tally.skipped, catalogue.len());
         assert!(tally.alterations > 3 * catalogue.len(), "{tally:?}");
+    }
+
+    /// A kernel whose nodes are closed to this user.
+    struct Closed;
+
+    impl Kernel for Closed {
+        fn open(&mut self, _: &str) -> Result<kernel::File, i32> {
+            Err(nix::libc::EACCES)
+        }
+
+        fn descriptor(&self, _: kernel::File) -> u32 {
+            unreachable!("nothing is open")
+        }
+
+        fn call(&mut self, _: kernel::File, _: &kernel::Call) -> kernel::Answer {
+            unreachable!("nothing is open")
+        }
+
+        fn wait(&mut self, _: kernel::File) -> bool {
+            unreachable!("nothing is open")
+        }
+
+        fn close(&mut self, _: kernel::File) {}
+
+        fn end(&mut self) {}
+    }
+
+    #[test]
+    fn why_no_node_can_be_used_is_said() {
+        let nodes = ["/uverbs0", "/uverbs1"].map(str::to_owned);
+        let why = "/uverbs0 cannot be opened: EACCES; /uverbs1 cannot be opened: EACCES";
+        assert_eq!(usable(&nodes, None, &mut Closed), Err(why.to_owned()));
+        assert_eq!(usable(&[], None, &mut Closed), Err("there is no verbs node".to_owned()));
+        let setting = Setting { verbs: Err(why.to_owned()), ..setting(Version(6, 12)) };
+        let catalogue = uverbs::checks();
+        let verdict = catalogue[0].verdict(&mut Bench::new(&mut Closed, &setting));
+        assert_eq!(verdict, Verdict::Skip(why.to_owned()));
     }
 
     #[test]

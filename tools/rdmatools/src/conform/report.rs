@@ -185,3 +185,123 @@ fn text(text: &str) -> String {
     }
     quoted + "\""
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use super::super::check::{Driver, Expectation, Run, Version};
+    use super::super::kernel::Outcome;
+
+    fn check(id: &str) -> Check {
+        Check {
+            id: id.to_owned(),
+            shows: "what \"it\" shows".to_owned(),
+            source: "a.c f".to_owned(),
+            since: Some(Version(6, 18)),
+            needs: Needs::Verbs,
+            run: Run::Row(
+                Expectation::of(Outcome::Done(4)),
+                Box::new(|_| unreachable!("it is not run")),
+            ),
+        }
+    }
+
+    /// What is said of a check that passes, one that does not and one that is skipped; and how many violations that is.
+    fn said(format: Format) -> (String, usize) {
+        let catalogue = ["a", "b", "c", "d"].map(check);
+        let machine = Machine { version: Version(6, 12), driver: Driver::Siw };
+        let mut out = Vec::new();
+        let mut report = Report::begin(format, &catalogue, &machine, &mut out).expect("written");
+        let verdicts = [
+            Verdict::Pass(Some(Outcome::Done(4))),
+            Verdict::Fail("a \"quote\", a \\ and a \n".to_owned()),
+            Verdict::Skip("not here".to_owned()),
+            Verdict::Pass(None),
+        ];
+        for (check, verdict) in catalogue.iter().zip(&verdicts) {
+            report.add(check, verdict, &[], &mut out).expect("written");
+        }
+        let violations = report.end(&mut out).expect("written");
+        (String::from_utf8(out).expect("text"), violations)
+    }
+
+    #[test]
+    fn a_violation_is_a_point_of_tap_that_says_why() {
+        let wanted = "TAP version 14\n1..4\n# expecting Linux 6.12, siw\nok 1 - a: success with 4 bytes\n\
+            not ok 2 - b\n  ---\n  message: \"a \\\"quote\\\", a \\\\ and a \\u000a\"\n  \
+            shows: \"what \\\"it\\\" shows\"\n  source: \"a.c f\"\n  expected: \"success with 4 bytes\"\n  ...\n\
+            ok 3 - c # SKIP not here\nok 4 - d\n\
+            # 4 checks: 2 as expected, 1 violations, 1 skipped\n# 1 skipped: not here\n# violation: b\n";
+        assert_eq!(said(Format::Tap), (wanted.to_owned(), 1));
+    }
+
+    /// The rest behind the value of JSON that `text` begins with.
+    fn value(text: &str) -> Option<&str> {
+        let text = text.trim_start();
+        match text.as_bytes().first()? {
+            open @ (b'{' | b'[') => {
+                let (is_object, close) = (*open == b'{', if *open == b'{' { '}' } else { ']' });
+                let mut rest = text[1..].trim_start();
+                if let Some(behind) = rest.strip_prefix(close) {
+                    return Some(behind);
+                }
+                loop {
+                    if is_object {
+                        rest = string(rest.trim_start())?.trim_start().strip_prefix(':')?;
+                    }
+                    rest = value(rest)?.trim_start();
+                    match rest.strip_prefix(',') {
+                        Some(more) => rest = more,
+                        None => return rest.strip_prefix(close),
+                    }
+                }
+            }
+            b'"' => string(text),
+            b'0'..=b'9' => Some(text.trim_start_matches(|c: char| c.is_ascii_digit())),
+            _ => text.strip_prefix("null"),
+        }
+    }
+
+    /// The same of a string.
+    fn string(text: &str) -> Option<&str> {
+        let mut rest = text.strip_prefix('"')?;
+        loop {
+            let character = rest.chars().next()?;
+            rest = &rest[character.len_utf8()..];
+            match character {
+                '"' => return Some(rest),
+                '\\' => {
+                    let escaped = rest.chars().next()?;
+                    rest = rest.get(if escaped == 'u' { 5 } else { 1 }..)?;
+                    if !"\"\\/bfnrtu".contains(escaped) {
+                        return None;
+                    }
+                }
+                _ if character.is_control() => return None,
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn json_is_json() {
+        for text in ["{\"a\": [1, null, {}], \"b\\n\": \"\"}", "[]"] {
+            assert_eq!(value(text), Some(""), "{text}");
+        }
+        for text in ["{\"a\": }", "[1,]", "\"\n\"", "[1", "{a: 1}", "\"\\x\""] {
+            assert_ne!(value(text), Some(""), "{text}");
+        }
+        let (results, violations) = said(Format::Json);
+        assert_eq!((value(&results).map(str::trim), violations), (Some(""), 1), "{results}");
+        for part in
+            ["\"driver\": \"siw\"", "\"result\": \"fail\"", "\"failed\": 1", "\"skipped\": 1"]
+        {
+            assert!(results.contains(part), "{part} is not in {results}");
+        }
+        let mut out = Vec::new();
+        list(&["a", "b"].map(check), Format::Json, &mut out).expect("written");
+        let listed = String::from_utf8(out).expect("text");
+        assert_eq!(value(&listed).map(str::trim), Some(""), "{listed}");
+    }
+}

@@ -41,17 +41,24 @@ pub(super) struct Identity {
     pub(super) node_guid: u64,
 }
 
-/// Asks the device of `node`.
-pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Option<Identity> {
-    let file = kernel.open(node).ok()?;
-    let opened = kernel.call(file, &get_context()).returned.is_ok();
+/// Asks the device of `node`; why that cannot be.
+pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Result<Identity, String> {
+    let file = kernel.open(node).map_err(|errno| {
+        kernel.end();
+        format!("{node} cannot be opened: {}", Outcome::Errno(errno))
+    })?;
+    let opened = kernel.call(file, &get_context());
     let length = size_of::<ib_uverbs_query_device_resp>();
     let core = vec![0; size_of::<ib_uverbs_query_device>()];
     let query = request::write(IB_USER_VERBS_CMD_QUERY_DEVICE, core, length, length);
     let answer = kernel.call(file, &query);
     kernel.end();
-    if !opened || answer.outcome() != Ok(Outcome::Done(length)) {
-        return None;
+    if let Err(errno) = opened.returned {
+        let refused = Outcome::Errno(errno);
+        return Err(format!("{node} gives no context: {refused}"));
+    }
+    if answer.outcome() != Ok(Outcome::Done(length)) {
+        return Err(format!("{node} does not tell of its device"));
     }
     let vendor = u32_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, vendor_id));
     let node_guid = u64_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, node_guid));
@@ -61,7 +68,7 @@ pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Option<Identity> 
         0x62_6d74 => Driver::Siw,
         _ => Driver::Other,
     };
-    Some(Identity { driver, node_guid })
+    Ok(Identity { driver, node_guid })
 }
 
 impl Bench<'_> {

@@ -36,6 +36,9 @@ const NLM_F_DUMP: u16 = 0x300;
 /// The kernel never makes a part of a dump longer than this.
 const BUFFER: usize = 32 * 1024;
 
+/// Of more devices, or of what else is in a list, no kernel has to tell.
+const MOST: usize = if cfg!(test) { 100 } else { 1 << 16 };
+
 /// Why a request brought no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -172,6 +175,7 @@ impl Socket {
     ) -> Result<Vec<T>, Failure> {
         let mut list = Vec::new();
         self.exchange(request, NLM_F_DUMP, |body| match body {
+            Body::Answer(_) if list.len() == MOST => Err(ENDLESS),
             Body::Answer(attributes) => {
                 list.push(read(attributes).ok_or(MISSING)?);
                 Ok(None)
@@ -288,6 +292,7 @@ fn only_answer<T>(
 
 const SILENCE: Failure = Failure::Malformed("there is no answer");
 const LONGER: Failure = Failure::Malformed("the answer is longer than the buffer");
+const ENDLESS: Failure = Failure::Malformed("the list does not end");
 const MISSING: Failure = Failure::Malformed("an attribute is missing from the answer");
 
 fn retry<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
@@ -373,6 +378,15 @@ mod tests {
         let second = [message(DEVICE, 1, &index(5)), done(1, 0)].concat();
         let (mut socket, _kernel) = kernel(&[first, second]);
         assert_eq!(dump(&mut socket), Ok(vec![0, 1, 5]));
+    }
+
+    #[test]
+    fn a_list_without_end_is_refused() {
+        let many = |count| [message(DEVICE, 1, &index(7)).repeat(count), done(1, 0)].concat();
+        let (mut socket, _kernel) = kernel(&[many(MOST)]);
+        assert_eq!(dump(&mut socket), Ok(vec![7; MOST]));
+        let (mut socket, _kernel) = kernel(&[many(MOST + 1)]);
+        assert_eq!(dump(&mut socket), Err(ENDLESS));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! shares, and the count of events.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rdmacm --lib loom_` runs the modules named `loom_model`, with loom's
-//! types in place of the standard library's: in every order that the memory model of the language allows, which a
-//! processor that keeps stores in order does not show.
+//! types in place of the standard library's: in every order that loom knows, which are most of those that the memory
+//! model of the language allows, and which a processor that keeps stores in order does not show.
 
 #[cfg(all(test, loom))]
 mod modelled;

@@ -116,16 +116,13 @@ impl fmt::Display for Fault {
     }
 }
 
+/// What reads, and what waits, as strace names it.
+pub(crate) const READ: &str = "read";
+pub(crate) const POLL: &str = "poll,ppoll,epoll_wait,epoll_pwait";
+
 /// The calls, as strace names them; those in one line do the same.
-pub(crate) const CALLS: [&str; 7] = [
-    "write",
-    "ioctl",
-    "mmap",
-    "open,openat",
-    "read",
-    "poll,ppoll,epoll_wait,epoll_pwait",
-    "socket,sendto,recvfrom",
-];
+pub(crate) const CALLS: [&str; 7] =
+    ["write", "ioctl", "mmap", "open,openat", READ, POLL, "socket,sendto,recvfrom"];
 
 /// One of the two programs of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,7 +81,8 @@ impl Walk<'_> {
         if !hit && !faulty.is_overdue {
             return Ok(None);
         }
-        let mut verdict = verdict::of(self.scenario.name, self.fault, injected.as_ref(), &faulty);
+        let mut verdict =
+            verdict::of(self.scenario.name, self.call, self.fault, injected.as_ref(), &faulty);
         for other in others.iter().filter(|_| self.scenario.is_connected) {
             verdict =
                 verdict.and_then(|fine| verdict::of_peer(self.scenario.name, other).map(|()| fine));

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 
 use nix::libc;
 
-use crate::plan::Fault;
+use crate::plan::{Fault, POLL, READ};
 use crate::trace::Injected;
 
 /// A program that has ended.
@@ -44,13 +44,23 @@ pub(crate) enum Fine {
     Killed,
 }
 
+/// The calls that wait, of those that are visited.
+const WAITS: [&str; 2] = [READ, POLL];
+
 /// What the allocator says.
 const NO_MEMORY: &str = "memory allocation of ";
 /// What the runtime says where a thread cannot begin.
 const NO_STACK: &str = "failed to allocate an alternative stack";
 
 /// The end of the program that was made to fail, at a call that is known unless it was killed.
-pub(crate) fn of(name: &str, fault: Fault, injected: Option<&Injected>, ended: &Ended) -> Verdict {
+pub(crate) fn of(
+    name: &str,
+    call: &str,
+    fault: Fault,
+    injected: Option<&Injected>,
+    ended: &Ended,
+) -> Verdict {
+    let goes_on = fault == Fault::Errno("EINTR") && WAITS.contains(&call);
     let wrong = |what: &str| {
         let call = injected.map_or("", |injected| &injected.call);
         Err(format!("{what}\n  {call}\n  {}, {}", ended.status, ended.errors.trim_end()))
@@ -66,6 +76,7 @@ pub(crate) fn of(name: &str, fault: Fault, injected: Option<&Injected>, ended: &
     match ended.status.code() {
         Some(0) => Ok(Fine::WentOn),
         _ if !is_own => Ok(Fine::NotStarted),
+        _ if goes_on => wrong("a signal ended what it only had to wait for again"),
         _ if aborted && ended.errors.contains(NO_MEMORY) => Ok(Fine::NoMemory),
         _ if aborted && ended.errors.contains(NO_STACK) => Ok(Fine::NotStarted),
         Some(1) if says_what(name, &ended.errors) => Ok(Fine::Said),
@@ -172,7 +183,22 @@ mod tests {
 
     fn judged(is_own: bool, ended: &Ended) -> Option<Fine> {
         let injected = Injected { call: "write(3) = -1".to_owned(), is_own, is_silenced: false };
-        of("rping", Fault::Errno("EIO"), Some(&injected), ended).ok()
+        of("rping", READ, Fault::Errno("EIO"), Some(&injected), ended).ok()
+    }
+
+    #[test]
+    fn a_wait_that_is_interrupted_goes_on() {
+        let injected = |is_own| Injected { call: String::new(), is_own, is_silenced: false };
+        let judged = |call, is_own, ended: &Ended| {
+            of("rping", call, Fault::Errno("EINTR"), Some(&injected(is_own)), ended).ok()
+        };
+        let said = ended(1 << 8, ERROR);
+        for call in WAITS {
+            assert_eq!(judged(call, true, &said), None, "{call}");
+            assert_eq!(judged(call, true, &ended(0, "")), Some(Fine::WentOn));
+            assert_eq!(judged(call, false, &said), Some(Fine::NotStarted));
+        }
+        assert_eq!(judged("mmap", true, &said), Some(Fine::Said));
     }
 
     const ERROR: &str = "rdmatools rping: cannot bind 10.0.0.1:7: Input/output error\n";

@@ -12,7 +12,7 @@ use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit};
 
 use crate::endpoint::{Endpoint, polled};
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 use crate::number::number;
 use crate::stopped::{Stopped, find};
 
@@ -264,7 +264,9 @@ impl<'a> Test<'a> {
                     break;
                 }
                 if polled == 0 && looked.elapsed() >= LOOK {
-                    while let Some(event) = self.channel.get_event_timeout(Duration::ZERO)? {
+                    while let Some(event) =
+                        waited(|| self.channel.get_event_timeout(Duration::ZERO))?
+                    {
                         self.handle(event)?;
                     }
                     looked = Instant::now();
@@ -291,7 +293,7 @@ impl<'a> Test<'a> {
     }
 
     fn next_event(&mut self) -> Result<(), Stopped> {
-        let event = self.channel.get_event()?;
+        let event = waited(|| self.channel.get_event())?;
         self.handle(event)
     }
 

@@ -19,7 +19,7 @@ use rdmacm::addr::{AddrInfo, AddrInfoFlags, Address, Hints};
 use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QueuePairCaps;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 use crate::host::find;
 
 /// Time the steps of connecting many times
@@ -262,7 +262,7 @@ impl Test {
     /// Takes events until every connection has ended.
     fn take_events(&self, channel: &EventChannel) {
         while self.completed[DISCONNECT].load(Ordering::Relaxed) != self.nodes.len() {
-            let taken = channel.get_event().map_err(Failure::from);
+            let taken = waited(|| channel.get_event()).map_err(Failure::from);
             if let Err(Failure::Failed(messages)) = taken.and_then(|event| self.take(&event)) {
                 let _ = self.failure.set(messages.join("; "));
                 return;
@@ -335,7 +335,7 @@ fn serve(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure>
     let mut connections = HashMap::new();
     loop {
         use EventType as T;
-        let mut event = channel.get_event()?;
+        let mut event = waited(|| channel.get_event())?;
         let token = event.token();
         match event.event_type() {
             T::ConnectRequest => {

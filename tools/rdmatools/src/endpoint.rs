@@ -14,7 +14,7 @@ use rdmacm::verbs::{
     SendFlags, SendOperation, SendRequest,
 };
 
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 
 pub(crate) struct Endpoint {
     // Fields are dropped in this order: the id lets go of the queue pair, which then has no other owner.
@@ -80,7 +80,7 @@ impl Endpoint {
 /// Sleeps until a completion is there.
 pub(crate) fn wait(cq: &CompletionQueue) -> Result<(), Failure> {
     let mut done = [Completion::default()];
-    cq.wait(&mut done)?;
+    waited(|| cq.wait(&mut done))?;
     check(&done)
 }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use nix::errno::Errno;
+
 /// Why an applet did not do all that it was asked for.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -38,5 +40,15 @@ impl From<io::Error> for Failure {
     /// Every error of writing to the output.
     fn from(error: io::Error) -> Self {
         Self::Output(error)
+    }
+}
+
+/// What `wait` comes to. It begins anew where a signal has interrupted it: none is there to end a wait.
+pub(crate) fn waited<T>(mut wait: impl FnMut() -> rdmacm::Result<T>) -> rdmacm::Result<T> {
+    loop {
+        match wait() {
+            Err(error) if error.errno() == Errno::EINTR as i32 => {}
+            done => return done,
+        }
     }
 }

@@ -12,7 +12,7 @@ use rdmacm::cm::{CmId, EventChannel, EventType, Membership, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
 use crate::datagram::{self, Node, Plan};
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 use crate::host::resolve;
 use crate::stopped::Stopped;
 
@@ -133,7 +133,7 @@ fn await_groups(
     out: &mut dyn Write,
 ) -> Result<(), Stopped> {
     while !nodes.iter().all(Node::has_peer) {
-        let event = channel.get_event()?;
+        let event = waited(|| channel.get_event())?;
         let Some(node) = nodes.iter_mut().find(|node| node.id.token() == event.token()) else {
             continue;
         };

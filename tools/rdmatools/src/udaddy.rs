@@ -13,7 +13,7 @@ use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
 use crate::datagram::{self, Node, Plan};
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 use crate::stopped::{Stopped, find};
 
 const NAME: &str = "udaddy";
@@ -125,7 +125,7 @@ fn server(
     listener.bind(address)?;
     listener.listen(0)?;
     while nodes.len() < plan.connections {
-        let mut event = channel.get_event()?;
+        let mut event = waited(|| channel.get_event())?;
         let Some(id) = event.take_request() else {
             return Err(Stopped::by(&event, EventType::ConnectRequest, NAME, out));
         };
@@ -176,7 +176,7 @@ fn client(
         node.id.resolve_addr(source, address, RESOLUTION)?;
     }
     while !nodes.iter().all(Node::has_peer) {
-        let event = channel.get_event()?;
+        let event = waited(|| channel.get_event())?;
         let Some(node) = nodes.iter_mut().find(|node| node.id.token() == event.token()) else {
             continue;
         };

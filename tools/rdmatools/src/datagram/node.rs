@@ -17,7 +17,7 @@ use rdmacm::verbs::{
 };
 
 use super::Plan;
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 use crate::stopped::Stopped;
 
 /// What the C programs return where a message is too long.
@@ -147,7 +147,7 @@ impl Node {
         let mut first = None;
         let mut completions = [Completion::default()];
         for _ in 0..count {
-            self.io().cq.wait(&mut completions)?;
+            waited(|| self.io().cq.wait(&mut completions))?;
             let [completion] = completions;
             if !completion.is_success() {
                 return Err(Failure::because(format!("a message failed: {}", completion.status())));

@@ -17,7 +17,7 @@ use rdmacm::verbs::{
 use super::log::Log;
 use super::peer::Peer;
 use super::wire::Advertisement;
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 
 /// The length of a message, as completions count.
 const MESSAGE_LENGTH: u32 = 16;
@@ -177,7 +177,7 @@ impl<'a, 'out> Connection<'a, 'out> {
         let mut missing = works.to_vec();
         while !missing.is_empty() {
             let mut completions = [Completion::default()];
-            self.cq.wait(&mut completions)?;
+            waited(|| self.cq.wait(&mut completions))?;
             let [completion] = completions;
             let work = Work::of(completion.wr_id());
             match (completion.status(), self.peer.ended()) {

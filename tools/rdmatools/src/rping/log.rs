@@ -9,7 +9,7 @@ use rdmacm::Token;
 use rdmacm::cm::{CmId, Event, EventChannel, EventType};
 
 use super::pattern;
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 
 pub(super) struct Log<'a> {
     out: Mutex<&'a mut (dyn Write + Send)>,
@@ -63,7 +63,7 @@ impl<'a> Log<'a> {
         wanted: EventType,
         doing: &str,
     ) -> Result<Event, Failure> {
-        let event = channel.get_event()?;
+        let event = waited(|| channel.get_event())?;
         self.event(&event)?;
         match event.failure(wanted) {
             None => Ok(event),

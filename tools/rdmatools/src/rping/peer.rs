@@ -9,7 +9,7 @@ use std::time::Duration;
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 
 use super::log::Log;
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 
 /// How long a thread that reads events may overlook that the other one is done. It matters only
 /// where the peer has vanished: else `Disconnected` comes at once.
@@ -96,7 +96,7 @@ impl Peer {
     }
 
     fn next_event(&self, channel: &EventChannel, log: &Log<'_>) -> Result<(), Failure> {
-        if let Some(event) = channel.get_event_timeout(LOOK)? {
+        if let Some(event) = waited(|| channel.get_event_timeout(LOOK))? {
             self.heard(&event);
             log.event(&event)?;
         }

@@ -13,7 +13,7 @@ use super::connection::{Connection, cut_short};
 use super::log::Log;
 use super::pattern::{self, SIZES};
 use super::peer::Peer;
-use crate::failure::Failure;
+use crate::failure::{Failure, waited};
 
 /// Serves one client on `address`.
 pub(super) fn serve_one(address: SocketAddr, log: &Log<'_>) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ fn listen(channel: &EventChannel, address: SocketAddr, log: &Log<'_>) -> Result<
 }
 
 fn next_event(channel: &EventChannel, log: &Log<'_>) -> Result<Event, Failure> {
-    let event = channel.get_event()?;
+    let event = waited(|| channel.get_event())?;
     log.event(&event)?;
     Ok(event)
 }

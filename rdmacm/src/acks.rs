@@ -90,6 +90,24 @@ impl Counted for Acks {
 }
 
 impl Acks {
+    /// Counts an event as handed out, and as acknowledged at once.
+    pub(crate) fn pass(&self) {
+        let mut state = self.lock();
+        self.handed_out.fetch_add(1, Ordering::Relaxed);
+        self.count(&mut state, true);
+    }
+
+    /// Counts an event as acknowledged that was handed out.
+    fn count(&self, state: &mut State, recent: bool) {
+        self.acknowledged.fetch_add(1, Ordering::Release);
+        if recent {
+            state.recent = state.recent.wrapping_add(1);
+        }
+        if state.waiting > 0 {
+            self.risen.notify_all();
+        }
+    }
+
     /// The object has moved: every event so far is an earlier one.
     pub(crate) fn moved(&self) {
         let mut state = self.lock();
@@ -171,13 +189,8 @@ impl Drop for Unacknowledged {
         let acks = object.acks();
         let mut state = acks.lock();
         state.outstanding.remove(self.receiver);
-        acks.acknowledged.fetch_add(1, Ordering::Release);
-        if self.moves == state.moves {
-            state.recent = state.recent.wrapping_add(1);
-        }
-        if state.waiting > 0 {
-            acks.risen.notify_all();
-        }
+        let recent = self.moves == state.moves;
+        acks.count(&mut state, recent);
     }
 }
 
@@ -238,6 +251,20 @@ mod tests {
         drop(acks.hand_out(true));
         acks.wait(0);
         acks.wait(u32::MAX);
+    }
+
+    #[test]
+    fn what_is_passed_on_is_acknowledged_and_nobody_holds_it() {
+        let acks = Arc::new(Acks::default());
+        let event = acks.hand_out(true);
+        acks.pass();
+        assert_eq!(acks.acknowledged(), 1);
+        drop(event);
+        assert!(!acks.held_by_this_thread());
+        acks.wait(2);
+        acks.moved();
+        acks.pass();
+        assert_eq!((acks.acknowledged(), acks.lock().recent), (3, 1));
     }
 
     #[test]

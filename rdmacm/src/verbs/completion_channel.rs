@@ -11,7 +11,7 @@ use verbs_abi::ib_uverbs_comp_event_desc;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::event_file::{EventFile, READ};
-use super::reporter::hand_out_completion;
+use super::reporter::{hand_out_completion, pass_completion};
 use super::same::equal_if_same;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
@@ -102,14 +102,18 @@ impl CompletionChannel {
     ///
     /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<CompletionEvent>> {
-        self.get_event_by(Instant::now().checked_add(timeout))
+        let deadline = Instant::now().checked_add(timeout);
+        self.inner.file.next_by(self.context(), deadline, event)
     }
 
-    pub(super) fn get_event_by(
-        &self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<CompletionEvent>> {
-        self.inner.file.next_by(self.context(), deadline, event)
+    /// [`get_event`](Self::get_event) for one who drops it at once: the queue that it is of.
+    pub(crate) fn take_event(&self) -> Result<Token> {
+        self.inner.file.next(self.context(), taken)
+    }
+
+    /// The same, or `None` if none came until `deadline`.
+    pub(super) fn take_event_by(&self, deadline: Option<Instant>) -> Result<Option<Token>> {
+        self.inner.file.next_by(self.context(), deadline, taken)
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
@@ -127,6 +131,11 @@ impl CompletionChannel {
 fn event(read: &ib_uverbs_comp_event_desc) -> Option<CompletionEvent> {
     let (token, unacknowledged) = hand_out_completion(read.cq_handle.get())?;
     Some(CompletionEvent { token, _unacknowledged: unacknowledged })
+}
+
+/// The queue of what was read, which is acknowledged; `None` where that is gone.
+fn taken(read: &ib_uverbs_comp_event_desc) -> Option<Token> {
+    pass_completion(read.cq_handle.get())
 }
 
 impl AsFd for CompletionChannel {

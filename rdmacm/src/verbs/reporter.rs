@@ -94,6 +94,14 @@ pub(super) fn hand_out_completion(number: u64) -> Option<(Token, Unacknowledged)
     Some((token, events.completions.hand_out(true)))
 }
 
+/// Counts an event on a completion channel as acknowledged at once; the queue that it is of, or `None` where that is
+/// gone.
+pub(super) fn pass_completion(number: u64) -> Option<Token> {
+    let (token, events) = REPORTERS.get_with_token(number)?;
+    events.completions.pass();
+    Some(token)
+}
+
 impl Drop for Reporter {
     fn drop(&mut self) {
         // In a child the name is another object's, or nobody's.
@@ -129,10 +137,13 @@ mod tests {
             drop(event);
             reporter.check(subject).expect("it is acknowledged");
         }
-        reporter.wait(Reported { asynchronous: 1, completions: 1 });
+        assert_eq!(pass_completion(number), Some(reporter.token()));
+        reporter.check(subject).expect("it is acknowledged");
+        reporter.wait(Reported { asynchronous: 1, completions: 2 });
         drop(reporter);
         assert!(hand_out(number).is_none());
         assert!(hand_out_completion(number).is_none());
+        assert!(pass_completion(number).is_none());
     }
 
     #[test]

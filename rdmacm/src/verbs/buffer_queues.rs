@@ -36,9 +36,6 @@ use crate::lock::unpoisoned;
 #[derive(Debug)]
 pub struct BufferQueues {
     qp: QueuePair,
-    recv_cq: CompletionQueue,
-    /// Where sends complete, if it is another queue.
-    send_cq: Option<CompletionQueue>,
     /// The buffers of the requests that are posted.
     posted: Outstanding<Buffer>,
     /// The address handles of the datagrams among them, with their identifiers, which ascend.
@@ -69,9 +66,7 @@ impl BufferQueues {
     /// Takes over the posting to `qp`.
     pub fn new(qp: QueuePair) -> Self {
         let (posted, addresses) = tables(qp.qp_type(), qp.caps());
-        let recv_cq = qp.recv_cq().clone();
-        let send_cq = Some(qp.send_cq().clone()).filter(|send_cq| *send_cq != recv_cq);
-        Self { qp, recv_cq, send_cq, posted, addresses, done: Default::default() }
+        Self { qp, posted, addresses, done: Default::default() }
     }
 
     /// The queue pair.
@@ -218,8 +213,8 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll_received(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, recv_cq, posted, addresses, done, .. } = self;
-        poll(recv_cq, done, qp.number(), posted, addresses, each)
+        let Self { qp, posted, addresses, done } = self;
+        poll(qp.recv_cq(), done, qp.number(), posted, addresses, each)
     }
 
     /// The same for sends alone; nothing where one completion queue has both.
@@ -228,10 +223,10 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll_sent(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, send_cq, posted, addresses, done, .. } = self;
-        match send_cq {
-            None => Ok(0),
-            Some(send_cq) => poll(send_cq, done, qp.number(), posted, addresses, each),
+        let Self { qp, posted, addresses, done } = self;
+        match qp.send_cq() == qp.recv_cq() {
+            true => Ok(0),
+            false => poll(qp.send_cq(), done, qp.number(), posted, addresses, each),
         }
     }
 }
@@ -264,29 +259,42 @@ fn poll(
     addresses: &mut VecDeque<(u64, AddressHandle)>,
     mut each: impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
-    let most = posted.len();
     let mut polled = 0;
     loop {
         let count = cq.poll(done)?;
-        for completion in &done[..count] {
-            let wr_id = Some(completion.wr_id()).filter(|_| completion.qp_num() == number);
-            let Some((wr_id, buffer)) = wr_id.and_then(|wr_id| Some((wr_id, posted.take(wr_id)?)))
-            else {
-                continue;
-            };
-            if !addresses.is_empty() {
-                let found = addresses.binary_search_by_key(&wr_id, |(id, _)| *id);
-                // Sends complete in the order in which they were posted.
-                addresses.drain(..found.map_or(0, |place| place + 1));
-            }
-            polled += 1;
-            each(buffer, completion);
+        if count > 0 {
+            polled += hand_over(&done[..count], number, posted, addresses, &mut each);
         }
         // Others may complete meanwhile, for ever.
-        if count < done.len() || polled >= most {
+        if count < done.len() || posted.len() == 0 {
             return Ok(polled);
         }
     }
+}
+
+/// Hands over what is `done`; how many that are. Not inlined: a poll that finds nothing, as most do of one who waits, is
+/// not to prepare for it.
+#[inline(never)]
+fn hand_over(
+    done: &[Completion],
+    number: u32,
+    posted: &mut Outstanding<Buffer>,
+    addresses: &mut VecDeque<(u64, AddressHandle)>,
+    each: &mut impl FnMut(Buffer, &Completion),
+) -> usize {
+    let mut count = 0;
+    for completion in done.iter().filter(|completion| completion.qp_num() == number) {
+        let wr_id = completion.wr_id();
+        let Some(buffer) = posted.take(wr_id) else { continue };
+        if !addresses.is_empty() {
+            let found = addresses.binary_search_by_key(&wr_id, |(id, _)| *id);
+            // Sends complete in the order in which they were posted.
+            addresses.drain(..found.map_or(0, |place| place + 1));
+        }
+        count += 1;
+        each(buffer, completion);
+    }
+    count
 }
 
 /// Why a request could not be posted, and whether it is all the same.

@@ -41,14 +41,20 @@ impl Buffer {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with EMSGSIZE for more than its [`capacity`](Self::capacity).
+    #[inline]
     pub fn set_len(&mut self, length: usize) -> Result<()> {
         if length > self.capacity() {
-            let reason = format!("it has room for {}", self.capacity()).into();
-            let kind = ErrorKind::Invalid { errno: libc::EMSGSIZE, reason };
-            return Err(Error::new("fill a buffer with", format!("{length} bytes"), kind));
+            return Err(self.too_long(length));
         }
         self.length = length;
         Ok(())
+    }
+
+    #[cold]
+    fn too_long(&self, length: usize) -> Error {
+        let reason = format!("it has room for {}", self.capacity()).into();
+        let kind = ErrorKind::Invalid { errno: libc::EMSGSIZE, reason };
+        Error::new("fill a buffer with", format!("{length} bytes"), kind)
     }
 
     /// Makes the message that it will be `bytes`, by copying them.

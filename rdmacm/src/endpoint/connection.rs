@@ -11,7 +11,6 @@ use super::halves::{ReceiveHalf, SendHalf};
 use super::readiness::Readiness;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
-use super::traffic::Sent;
 #[cfg(doc)]
 use super::{Connector, Incoming, Settings};
 #[cfg(doc)]
@@ -143,7 +142,7 @@ impl Connection {
     #[doc(alias = "rdma_post_send")]
     pub fn post(&self, buffer: Buffer) -> Result<()> {
         let operation = buffer.operation();
-        self.shared.start(Operation::Send, buffer, operation, Sent::Unwanted).map(drop)
+        self.shared.start(Operation::Send, buffer, operation)
     }
 
     /// Sends the message in `buffer`, waits until that is done, and gives the buffer back. On

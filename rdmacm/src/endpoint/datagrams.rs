@@ -19,7 +19,7 @@ use super::settings::Settings;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
 use super::trace::Trace;
-use super::traffic::{Arrived, Sent};
+use super::traffic::Arrived;
 use crate::addr::{Address, IbAddress};
 use crate::cm::{CmId, EventChannel, Membership, PortSpace};
 use crate::device::Transport;
@@ -301,7 +301,7 @@ impl DatagramSocket {
     /// [`ErrorKind::WrongProcess`] after a fork. The buffer goes back then.
     pub fn post_to(&self, buffer: Buffer, peer: &Peer) -> Result<()> {
         let operation = self.operation(&buffer, peer)?;
-        self.shared.start(Operation::Send, buffer, operation, Sent::Unwanted).map(drop)
+        self.shared.start(Operation::Send, buffer, operation)
     }
 
     /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and gives the

@@ -22,8 +22,6 @@ pub(super) struct Parts {
     // First: it ends the connection, and holds the queue pair too.
     pub(super) id: CmId,
     pub(super) queues: BufferQueues,
-    pub(super) recv_cq: CompletionQueue,
-    pub(super) send_cq: CompletionQueue,
     /// How long a call polls before it sleeps.
     pub(super) busy_poll: Duration,
 }
@@ -92,7 +90,7 @@ impl Parts {
             idle: Vec::new(),
         };
         let busy_poll = settings.busy_poll;
-        Ok((Self { id, queues, recv_cq, send_cq, busy_poll }, traffic, completions))
+        Ok((Self { id, queues, busy_poll }, traffic, completions))
     }
 
     /// Has the queue pair of a socket for datagrams, of which nothing is posted, work again.

@@ -9,7 +9,6 @@ use super::connection::Connection;
 #[cfg(doc)]
 use super::settings::Settings;
 use super::shared::{Operation, Patience};
-use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{AccessFlags, Memory, MemoryRegion, ProtectionDomain, SendOperation};
 
@@ -196,20 +195,24 @@ impl Remote {
         offset: u64,
         length: usize,
     ) -> Result<(u64, u32)> {
-        let invalid = |errno, reason: String| {
-            let subject = format!("{length} bytes at offset {offset} of the peer's memory");
-            let kind = ErrorKind::Invalid { errno, reason: reason.into() };
-            Error::new(what.name(), subject, kind)
-        };
-        if !self.rights.contains(right) {
-            return Err(invalid(libc::EACCES, format!("the peer has given {:?}", self.rights)));
-        }
-        let length = u64::try_from(length).ok();
-        let end = length.and_then(|length| offset.checked_add(length));
+        let end = u64::try_from(length).ok().and_then(|length| offset.checked_add(length));
         match end {
-            Some(end) if end <= self.length => Ok((self.addr + offset, self.rkey)),
-            _ => Err(invalid(libc::EINVAL, format!("it has {} bytes", self.length))),
+            Some(end) if end <= self.length && self.rights.contains(right) => {
+                Ok((self.addr + offset, self.rkey))
+            }
+            _ => Err(self.refused(what, right, offset, length)),
         }
+    }
+
+    #[cold]
+    fn refused(&self, what: Operation, right: Rights, offset: u64, length: usize) -> Error {
+        let (errno, reason) = match self.rights.contains(right) {
+            false => (libc::EACCES, format!("the peer has given {:?}", self.rights)),
+            true => (libc::EINVAL, format!("it has {} bytes", self.length)),
+        };
+        let subject = format!("{length} bytes at offset {offset} of the peer's memory");
+        let kind = ErrorKind::Invalid { errno, reason: reason.into() };
+        Error::new(what.name(), subject, kind)
     }
 }
 
@@ -278,7 +281,7 @@ impl Connection {
     /// Those of [`post`](Self::post); [`ErrorKind::Invalid`] as with [`write`](Self::write).
     pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
         let operation = to.writing(offset, buffer.len())?;
-        self.shared.start(Operation::Write, buffer, operation, Sent::Unwanted).map(drop)
+        self.shared.start(Operation::Write, buffer, operation)
     }
 
     /// Fills `buffer`, as long as it is, from the peer's memory, and waits until that is done.

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::shared::{Operation, Patience, Shared};
+use super::shared::{Locked, Operation, Patience, Shared};
 use super::state::{Interest, State};
 use super::traffic::Sent;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,30 +47,42 @@ impl Shared {
         operation: SendOperation<'_>,
         patience: Patience,
     ) -> Result<Buffer> {
-        let wanted = self.start_wanted(what, buffer, operation)?;
-        let memory = self.until(what, patience, |state| state.sent(wanted.index))?;
+        let (guarded, index) = self.start_locked(what, buffer, operation, Sent::Wanted)?;
+        let wanted = Wanted { shared: self, index };
+        let memory = self.until_from(guarded, what, patience, |state| state.sent(index))?;
         Ok(wanted.back(memory))
     }
 
-    /// Posts a buffer that somebody waits for.
+    /// Posts a buffer that a task waits for.
+    #[cfg(feature = "tokio")]
     pub(super) fn start_wanted(
         self: &Arc<Self>,
         what: Operation,
         buffer: Buffer,
         operation: SendOperation<'_>,
     ) -> Result<Wanted<'_>> {
-        let index = self.start(what, buffer, operation, Sent::Wanted)?;
+        let (_, index) = self.start_locked(what, buffer, operation, Sent::Wanted)?;
         Ok(Wanted { shared: self, index })
     }
 
-    /// Posts a buffer, of which `then` is to become; its index.
+    /// Posts a buffer that nobody waits for.
     pub(super) fn start(
         self: &Arc<Self>,
         what: Operation,
         buffer: Buffer,
         operation: SendOperation<'_>,
+    ) -> Result<()> {
+        self.start_locked(what, buffer, operation, Sent::Unwanted).map(drop)
+    }
+
+    /// Posts a buffer, of which `then` is to become: its index, and the state, which is locked still.
+    fn start_locked(
+        self: &Arc<Self>,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
         then: Sent,
-    ) -> Result<usize> {
+    ) -> Result<(Locked<'_>, usize)> {
         if !buffer.is_of(self) {
             let reason = "the buffer is of another connection or socket";
             return Err(Error::invalid(what.name(), self.name.clone(), reason));
@@ -103,7 +115,7 @@ impl Shared {
         traffic.sending += 1;
         let Err(refused) = parts.queues.send(memory, length, operation) else {
             traffic.counters.posted(what, length);
-            return Ok(index);
+            return Ok((guarded, index));
         };
         // Nobody waits for it, also where it is on its way.
         traffic.sends[index] = Sent::Unwanted;

@@ -261,6 +261,7 @@ impl Shared {
     }
 
     /// The error of `operation` here.
+    #[cold]
     pub(super) fn error(&self, operation: Operation, kind: ErrorKind) -> Error {
         Error::new(operation.name(), self.name.clone(), kind)
     }
@@ -271,6 +272,7 @@ impl Shared {
     /// Polls, and where there is nothing, arms and polls again, and only then sleeps; of several
     /// threads one on the descriptors, and the others until that one, or who else polls, has
     /// changed something.
+    #[inline]
     pub(super) fn until<T>(
         &self,
         operation: Operation,
@@ -278,32 +280,71 @@ impl Shared {
         mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
     ) -> Result<T> {
         let mut guarded = self.lock(operation.name())?;
+        let found = match patience {
+            // What was missed is to be looked at.
+            Patience::None => None,
+            _ => done(&mut guarded.state),
+        };
+        match found {
+            Some(found) => found.map_err(|kind| self.error(operation, kind)),
+            None => self.until_from(guarded, operation, patience, done),
+        }
+    }
+
+    /// The same, which begins where the state is locked.
+    pub(super) fn until_from<T>(
+        &self,
+        guarded: Locked<'_>,
+        operation: Operation,
+        patience: Patience,
+        mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+    ) -> Result<T> {
+        let mut found = None;
+        self.wait_until(guarded, operation, patience, &mut |state| {
+            let Some(outcome) = done(state) else { return false };
+            found = Some(outcome);
+            true
+        })?;
+        match (found, patience) {
+            (Some(found), _) => found.map_err(|kind| self.error(operation, kind)),
+            (None, Patience::Until(_)) => Err(self.error(operation, ErrorKind::TimedOut)),
+            // Without the name, which would have to be copied: this comes often.
+            _ => Err(Error::would_block(operation.wait())),
+        }
+    }
+
+    /// Waits until `done` says so, or there is no more patience.
+    fn wait_until<'a>(
+        &'a self,
+        mut guarded: Locked<'a>,
+        operation: Operation,
+        patience: Patience,
+        done: &mut dyn FnMut(&mut State) -> bool,
+    ) -> Result<()> {
+        let interest = operation.interest();
         guarded.telling.is_task = patience.is_task();
         // What is over may be over for want of time to look: that is looked at once more.
         let mut is_over = false;
         let mut armed = false;
         let mut spin = Spin::default();
         let mut reads = 0;
-        let outcome = loop {
-            if let Some(outcome) = done(&mut guarded.state) {
-                break outcome;
+        let is_done = loop {
+            if done(&mut guarded.state) {
+                break true;
             }
-            if guarded.state.poll(operation.interest())? {
+            if guarded.state.poll(interest)? {
                 self.tell(&mut guarded);
                 // There may be something for others without end.
                 is_over |= patience.is_over();
                 if !is_over {
                     continue;
                 }
-                if let Some(outcome) = done(&mut guarded.state) {
-                    break outcome;
+                if done(&mut guarded.state) {
+                    break true;
                 }
             }
             if is_over {
-                break Err(match patience {
-                    Patience::Until(_) => ErrorKind::TimedOut,
-                    _ => ErrorKind::WouldBlock,
-                });
+                break false;
             }
             if self.polls_on(&guarded, &mut spin, patience) {
                 // Others may want to post meanwhile.
@@ -313,7 +354,7 @@ impl Shared {
                 continue;
             }
             let is_asleep = guarded.asleep;
-            if guarded.state.arm(operation.interest(), &self.completions, is_asleep)? {
+            if guarded.state.arm(interest, &self.completions, is_asleep)? {
                 armed = true;
                 continue;
             }
@@ -339,16 +380,11 @@ impl Shared {
             };
         };
         if matches!(patience, Patience::None) {
-            let in_vain = matches!(outcome, Err(ErrorKind::WouldBlock));
-            guarded.missed.note(operation, in_vain);
+            guarded.missed.note(operation, !is_done);
             let is_there = guarded.missed.is_there(&guarded.state);
             self.ring(&mut guarded, is_there);
         }
-        outcome.map_err(|kind| match kind {
-            // Without the name, which would have to be copied: this comes often.
-            ErrorKind::WouldBlock => Error::would_block(operation.wait()),
-            kind => self.error(operation, kind),
-        })
+        Ok(())
     }
 
     /// Whether one who has found nothing polls once more instead of sleeping.

@@ -4,10 +4,12 @@ use std::mem;
 
 use super::parts::Parts;
 use super::rendezvous::Rendezvous;
-use super::traffic::{Arrived, End, Traffic};
+use super::traffic::{Arrived, End, Sent, Traffic};
 use crate::cm::{Event, EventChannel, EventType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{Buffer, CompletionChannel, QpState, QueuePairAttributes};
+use crate::verbs::{
+    Buffer, CompletionChannel, CompletionQueue, QpState, QueuePairAttributes, WcStatus,
+};
 
 /// How many events are read at once. A socket may have them without end: each peer that asks is one.
 const EVENTS: usize = 16;
@@ -69,13 +71,11 @@ impl State {
     /// The buffer for sending that has this index, where its message was sent or will not be.
     pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, ErrorKind>> {
         let sent = &mut self.traffic.sends[index];
-        if let Some(status) = sent.failure() {
+        match sent {
+            Sent::Done(_, WcStatus::IB_WC_SUCCESS) => sent.give_up().map(Ok),
             // It is there still, for who gives up.
-            return Some(Err(ErrorKind::Failed(status)));
-        }
-        match sent.take() {
-            Some(memory) => Some(Ok(memory)),
-            None => self.traffic.failure().map(Err),
+            Sent::Done(_, status) => Some(Err(ErrorKind::Failed(*status))),
+            Sent::Wanted | Sent::Unwanted => self.traffic.failure().map(Err),
         }
     }
 
@@ -226,22 +226,12 @@ impl State {
             armed = true;
         }
         let Some(parts) = &self.parts else { return Ok(false) };
-        for (cq, arming, is_wanted) in [
-            (&parts.recv_cq, &mut self.receives, receives),
-            (&parts.send_cq, &mut self.sends, sends),
-        ] {
-            if arming.armed || !is_wanted {
-                continue;
-            }
-            match cq.request_notify(false) {
-                // The event that tells of it has not been read.
-                Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
-                    self.traffic.ended(End::Gone);
-                }
-                armed => armed?,
-            }
-            arming.armed = true;
-            armed = true;
+        let qp = parts.queues.qp();
+        if receives {
+            armed |= self.receives.arm(qp.recv_cq(), &mut self.traffic)?;
+        }
+        if sends {
+            armed |= self.sends.arm(qp.send_cq(), &mut self.traffic)?;
         }
         Ok(armed)
     }
@@ -249,10 +239,10 @@ impl State {
     /// Reads one event, which has made the completion channel readable; whether there was one. Each queue has one at
     /// most.
     pub(super) fn read_completion(&mut self, completions: &CompletionChannel) -> Result<bool> {
-        match completions.get_event() {
-            Ok(event) => {
-                let parts = self.parts.as_ref();
-                let is_of_sends = parts.is_some_and(|parts| parts.send_cq.token() == event.token());
+        match completions.take_event() {
+            Ok(token) => {
+                let qp = self.parts.as_ref().map(|parts| parts.queues.qp());
+                let is_of_sends = qp.is_some_and(|qp| qp.send_cq().token() == token);
                 let arming = if is_of_sends { &mut self.sends } else { &mut self.receives };
                 *arming = Arming { due: true, ..Arming::default() };
                 Ok(true)
@@ -323,6 +313,22 @@ impl State {
 }
 
 impl Arming {
+    /// Arms the queue, unless it is; whether it was not.
+    fn arm(&mut self, cq: &CompletionQueue, traffic: &mut Traffic) -> Result<bool> {
+        if self.armed {
+            return Ok(false);
+        }
+        match cq.request_notify(false) {
+            // The event that tells of it has not been read.
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
+                traffic.ended(End::Gone);
+            }
+            armed => armed?,
+        }
+        self.armed = true;
+        Ok(true)
+    }
+
     fn has_polled(&mut self, count: usize) {
         self.fired |= self.armed && count > 0;
         self.due = false;

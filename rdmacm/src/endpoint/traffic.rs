@@ -86,33 +86,12 @@ pub(super) struct Arrived {
 }
 
 impl Sent {
-    /// Why it was not sent, where that is known.
-    pub(super) fn failure(&self) -> Option<WcStatus> {
-        match self {
-            Self::Done(_, status) if *status != WcStatus::IB_WC_SUCCESS => Some(*status),
-            _ => None,
-        }
-    }
-
-    /// The buffer, where it is there.
-    pub(super) fn take(&mut self) -> Option<Buffer> {
-        match mem::replace(self, Self::Wanted) {
-            Self::Done(buffer, _) => {
-                *self = Self::Unwanted;
-                Some(buffer)
-            }
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-
-    /// The same by who waits no more.
+    /// The buffer, where it is there; nobody waits for it any more.
     pub(super) fn give_up(&mut self) -> Option<Buffer> {
-        let done = self.take();
-        *self = Self::Unwanted;
-        done
+        match mem::replace(self, Self::Unwanted) {
+            Self::Done(buffer, _) => Some(buffer),
+            Self::Wanted | Self::Unwanted => None,
+        }
     }
 }
 

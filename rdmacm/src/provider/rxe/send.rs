@@ -177,17 +177,24 @@ impl Plain {
     /// That of `operation`, if it is one of those.
     #[inline(always)]
     fn of(operation: &SendOperation<'_>) -> Option<Self> {
-        let (opcode, remote_addr, rkey) = match *operation {
-            SendOperation::Send => (Opcode::IB_UVERBS_WR_SEND, 0, 0),
-            SendOperation::Write { remote_addr, rkey } => {
-                (Opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey)
-            }
-            SendOperation::Read { remote_addr, rkey } => {
-                (Opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey)
-            }
-            _ => return None,
-        };
-        Some(Self { opcode, remote_addr, rkey })
+        match *operation {
+            SendOperation::Send => Some(Self::SEND),
+            SendOperation::Write { remote_addr, rkey } => Some(Self::write(remote_addr, rkey)),
+            SendOperation::Read { remote_addr, rkey } => Some(Self::read(remote_addr, rkey)),
+            _ => None,
+        }
+    }
+
+    const SEND: Self = Self { opcode: Opcode::IB_UVERBS_WR_SEND, remote_addr: 0, rkey: 0 };
+
+    #[inline(always)]
+    fn write(remote_addr: u64, rkey: u32) -> Self {
+        Self { opcode: Opcode::IB_UVERBS_WR_RDMA_WRITE, remote_addr, rkey }
+    }
+
+    #[inline(always)]
+    fn read(remote_addr: u64, rkey: u32) -> Self {
+        Self { opcode: Opcode::IB_UVERBS_WR_RDMA_READ, remote_addr, rkey }
     }
 
     #[inline(always)]
@@ -221,14 +228,10 @@ fn put(
     operation: &SendOperation<'_>,
     carried: u32,
 ) -> Posted<u32> {
-    if let Some(what) = Plain::of(operation) {
-        what.put(slot);
-        return Ok(carried);
-    }
     match *operation {
-        SendOperation::Send | SendOperation::Write { .. } | SendOperation::Read { .. } => {
-            unreachable!("it is plain")
-        }
+        SendOperation::Send => Plain::SEND.put(slot),
+        SendOperation::Write { remote_addr, rkey } => Plain::write(remote_addr, rkey).put(slot),
+        SendOperation::Read { remote_addr, rkey } => Plain::read(remote_addr, rkey).put(slot),
         SendOperation::SendWithImm { imm_data } => {
             put_opcode(slot, Opcode::IB_UVERBS_WR_SEND_WITH_IMM);
             slot.put(EX, &imm_data.to_be_bytes());

@@ -140,19 +140,25 @@ impl Bench<'_> {
         Ok(load.row(format!("{name}, by the low level"), rounds))
     }
 
-    /// What a message costs, of many connections in one thread by few.
+    /// What a message costs, of many connections in one thread: by few, and by as many of the low level.
     fn many(&self) -> Result<Vec<Row>, Box<dyn Error>> {
-        let [few, more @ ..] = &CONNECTIONS;
-        let name = |count| format!("message of {count} connections in a thread, by one of {few}");
-        progress(&format!("{}: {ROUNDS} rounds", name(CONNECTIONS[2])));
-        let rounds = by_turns(ROUNDS, CONNECTIONS.each_ref(), |count| {
-            measured(&self.program("safe", "asleep", "many", *count, EXCHANGES))
+        let [few, more, most] = CONNECTIONS;
+        let sides = [("safe", few), ("safe", more), ("safe", most), ("low", few), ("low", most)];
+        let name = |count| format!("message of {count} connections in a thread");
+        progress(&format!("{}: {ROUNDS} rounds of five", name(most)));
+        let rounds = by_turns(ROUNDS, sides.each_ref(), |(level, count)| {
+            measured(&self.program(level, "asleep", "many", *count, EXCHANGES))
         })?;
-        let row = |(count, place): (&u32, usize)| {
-            let pairs = rounds.iter().map(|round| [round[place], round[0]]);
-            Row::of_pairs(name(*count), "us", pairs).at_most(FLAT_GOAL)
+        let row = |name, place: usize, other: usize| {
+            Row::of_pairs(name, "us", rounds.iter().map(|round| [round[place], round[other]]))
         };
-        Ok(more.iter().zip(1..).map(row).collect())
+        let by_few = |count| format!("{}, by one of {few}", name(count));
+        Ok(vec![
+            row(by_few(more), 1, 0).at_most(FLAT_GOAL),
+            row(by_few(most), 2, 0).at_most(FLAT_GOAL),
+            row(format!("{}, low level", by_few(most)), 4, 3),
+            row(format!("{}, by the low level", name(most)), 2, 4).at_most(LATENCY_GOAL),
+        ])
     }
 
     /// The system calls that both ends make for one message more.

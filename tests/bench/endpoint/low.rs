@@ -10,7 +10,7 @@
 
 use std::mem::ManuallyDrop;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,7 +22,8 @@ use rdmacm::verbs::{
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 
-use crate::{DEPTH, End, Outcome, Waiting};
+use crate::many::{Member, SIZE};
+use crate::{DEPTH, End, Outcome, Waiting, many};
 
 const PORT: &str = "7476";
 
@@ -46,8 +47,28 @@ pub(crate) struct Low {
 
 /// Two ends that are connected.
 pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[Low; 2]> {
+    pairs(address, waiting, size, DEPTH, 1)?.pop().ok_or_else(|| "no pair".into())
+}
+
+/// As many as there are to be in a loop.
+pub(crate) fn many(address: IpAddr, count: usize) -> Outcome<Vec<[Low; 2]>> {
+    let ends = pairs(address, Waiting::Sleeps, SIZE, many::BUFFERS, count)?;
+    for end in ends.iter().flatten() {
+        end.qp.recv_cq().request_notify(false)?;
+    }
+    Ok(ends)
+}
+
+/// The ends of `count` connections, which have `depth` sends and receives under way at most.
+fn pairs(
+    address: IpAddr,
+    waiting: Waiting,
+    size: usize,
+    depth: u32,
+    count: usize,
+) -> Outcome<Vec<[Low; 2]>> {
     let address = address.to_string();
-    let caps = QueuePairCaps { max_send_wr: DEPTH, max_recv_wr: DEPTH, ..QueuePairCaps::default() };
+    let caps = QueuePairCaps { max_send_wr: depth, max_recv_wr: depth, ..QueuePairCaps::default() };
     let endpoint = EndpointQueuePair { caps, ..EndpointQueuePair::default() };
     let hints = Hints { port_space: Some(PortSpace::Tcp), ..Hints::default() };
     let passive = Hints { flags: AddrInfoFlags::PASSIVE, ..hints };
@@ -57,36 +78,39 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[L
     };
     let listener = id(&passive)?;
     listener.listen(1)?;
-    let mut client = Low::new(id(&hints)?, waiting, size)?;
     let param = ConnParam {
         responder_resources: ConnParam::MAX,
         initiator_depth: ConnParam::MAX,
         ..ConnParam::default()
     };
-    let mut server = thread::scope(|scope| -> Outcome<Low> {
-        let connecting = scope.spawn(|| client.id.connect(&param));
-        let server = Low::new(listener.get_request()?, waiting, size)?;
-        server.id.accept(&param)?;
-        connecting.join().map_err(|_| "the client panicked")??;
-        Ok(server)
-    })?;
-    for end in [&client, &server] {
-        end.id.migrate(&end.events)?;
-    }
-    client.remote = (server.memory.addr(), server.memory.rkey());
-    server.remote = (client.memory.addr(), client.memory.rkey());
-    Ok([client, server])
+    let connected = || -> Outcome<[Low; 2]> {
+        let mut client = Low::new(id(&hints)?, waiting, size, depth)?;
+        let mut server = thread::scope(|scope| -> Outcome<Low> {
+            let connecting = scope.spawn(|| client.id.connect(&param));
+            let server = Low::new(listener.get_request()?, waiting, size, depth)?;
+            server.id.accept(&param)?;
+            connecting.join().map_err(|_| "the client panicked")??;
+            Ok(server)
+        })?;
+        for end in [&client, &server] {
+            end.id.migrate(&end.events)?;
+        }
+        client.remote = (server.memory.addr(), server.memory.rkey());
+        server.remote = (client.memory.addr(), client.memory.rkey());
+        Ok([client, server])
+    };
+    (0..count).map(|_| connected()).collect()
 }
 
 impl Low {
-    fn new(id: CmId, waiting: Waiting, size: usize) -> Outcome<Self> {
+    fn new(id: CmId, waiting: Waiting, size: usize, depth: u32) -> Outcome<Self> {
         let qp = id.qp().ok_or("no queue pair")?;
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
             | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ
             | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
         let memory = ManuallyDrop::new(MemoryRegion::alloc(qp.pd(), size, access)?);
         let pieces = [memory.sge(..)?];
-        let room = usize::try_from(DEPTH)?;
+        let room = usize::try_from(depth)?;
         let (done, remote) = ([Completion::default(); 16], (0, 0));
         let events = EventChannel::new()?;
         let end = Self { id, events, waiting, qp, memory, pieces, remote, room, done, arrived: 0 };
@@ -142,6 +166,11 @@ fn wait(
             }
         },
     };
+    checked(count, done)
+}
+
+/// The number of completions, which are to be good ones.
+fn checked(count: usize, done: &[Completion]) -> Outcome<usize> {
     match done[..count].iter().find(|done| !done.is_success()) {
         None => Ok(count),
         Some(done) => Err(format!("a request failed: {}", done.status()).into()),
@@ -168,6 +197,39 @@ fn sleep(cq: &CompletionQueue, events: &EventChannel, done: &mut [Completion]) -
         channel.get_event()?;
     }
     Ok(0)
+}
+
+impl Member for Low {
+    fn descriptors(&self) -> Outcome<[Option<BorrowedFd<'_>>; 2]> {
+        let channel = self.qp.recv_cq().channel().ok_or("no completion channel")?;
+        Ok([channel.as_fd(), self.events.as_fd()].map(Some))
+    }
+
+    fn wake(&mut self) -> Outcome {
+        let cq = self.qp.recv_cq();
+        cq.channel().ok_or("no completion channel")?.get_event()?;
+        Ok(cq.request_notify(false)?)
+    }
+
+    fn receive_now(&mut self) -> Outcome<bool> {
+        if self.arrived == 0 {
+            self.arrived = checked(self.qp.recv_cq().poll(&mut self.done)?, &self.done)?;
+        }
+        let Some(left) = self.arrived.checked_sub(1) else { return Ok(false) };
+        self.arrived = left;
+        self.post_receive()?;
+        Ok(true)
+    }
+
+    fn send_now(&mut self) -> Outcome {
+        if self.room == 0 {
+            self.room += checked(self.qp.send_cq().poll(&mut self.done)?, &self.done)?;
+        }
+        if self.room == 0 {
+            return Err("there is no room".into());
+        }
+        Ok(self.post_send(SendOperation::Send)?)
+    }
 }
 
 impl End for Low {

@@ -18,7 +18,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "usage: bench-endpoint low|safe ADDRESS asleep|deaf|polling LOAD SIZE COUNT
 LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
-      many: there and back on SIZE connections of the safe tier in one thread, asleep
+      many: there and back on SIZE connections in one thread, asleep
 deaf: asleep without hearing of the connection's end, as the low level alone can be";
 
 /// Sends, and receives, that may be under way.
@@ -193,7 +193,14 @@ fn main() -> Outcome {
         _ => return Err(USAGE.into()),
     };
     match (level, load, Load::from_name(load)) {
-        ("safe", "many", _) => many::measure(address, size, count),
+        (_, "many", _) => {
+            many::allow(size)?;
+            match level {
+                "safe" => many::measure(safe::many(address, size)?, count),
+                "low" => many::measure(low::many(address, size)?, count),
+                _ => Err(USAGE.into()),
+            }
+        }
         ("safe", _, Some(load)) => {
             measure(load, waiting, safe::pair(address, waiting, size)?, count)
         }

@@ -1,14 +1,16 @@
 //! The ends of a connection of the safe tier.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
 
-use rdmacm::Result;
 use rdmacm::endpoint::{
     Buffer, Connection, Connector, Export, Listener, Memory, Remote, Rights, Settings,
 };
+use rdmacm::{ErrorKind, Result};
 
+use crate::many::{self, Member};
 use crate::{DEPTH, End, Outcome, Waiting};
 
 /// How long the two ends may take to find each other.
@@ -47,12 +49,24 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
     ])
 }
 
-pub(crate) fn listener(address: IpAddr) -> Result<Listener> {
+/// As many connections as there are to be in a loop.
+pub(crate) fn many(address: IpAddr, count: usize) -> Outcome<Vec<[Connection; 2]>> {
+    let settings = Settings {
+        send_buffers: many::BUFFERS,
+        receive_buffers: many::BUFFERS,
+        buffer_size: many::SIZE,
+        ..Settings::default()
+    };
+    let listener = listener(address)?;
+    (0..count).map(|_| connected(&listener, &settings)).collect()
+}
+
+fn listener(address: IpAddr) -> Result<Listener> {
     Listener::bind(SocketAddr::new(address, 0))
 }
 
 /// A client and its server.
-pub(crate) fn connected(listener: &Listener, settings: &Settings) -> Outcome<[Connection; 2]> {
+fn connected(listener: &Listener, settings: &Settings) -> Outcome<[Connection; 2]> {
     let server = listener.local_addr().ok_or("it does not listen on an IP address")?;
     let connector = Connector::new().settings(settings.clone()).timeout(PATIENCE);
     thread::scope(|scope| {
@@ -68,6 +82,30 @@ impl Safe {
     fn sized(&self, mut buffer: Buffer) -> Result<Buffer> {
         buffer.set_len(self.size)?;
         Ok(buffer)
+    }
+}
+
+impl Member for Connection {
+    fn descriptors(&self) -> Outcome<[Option<BorrowedFd<'_>>; 2]> {
+        Ok([Some(self.as_fd()), None])
+    }
+
+    fn wake(&mut self) -> Outcome {
+        Ok(())
+    }
+
+    fn receive_now(&mut self) -> Outcome<bool> {
+        match self.try_recv() {
+            Ok(message) => message.map(|_| true).ok_or_else(|| "the connection has ended".into()),
+            Err(error) if *error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn send_now(&mut self) -> Outcome {
+        let mut buffer = self.try_buffer()?;
+        buffer.set_len(many::SIZE)?;
+        Ok(self.post(buffer)?)
     }
 }
 

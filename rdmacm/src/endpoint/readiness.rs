@@ -41,7 +41,10 @@ pub(super) struct Readiness {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) event: bool,
+    /// Once for each event: that one is read later.
     pub(super) completion: bool,
+    /// The device is: there will be no more completions.
+    pub(super) gone: bool,
     pub(super) timer: bool,
 }
 
@@ -56,9 +59,9 @@ impl Readiness {
         Ok(Self { epoll: Arc::new(epoll), bell })
     }
 
-    /// For those on `completions` too.
+    /// For those on `completions` too, whose events need not be read: each tells once.
     pub(super) fn add_completions(&self, completions: &CompletionChannel) -> Result<()> {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, COMPLETION);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, COMPLETION);
         self.epoll.add(completions, event).map_err(failed)
     }
 
@@ -103,7 +106,9 @@ impl Readiness {
         let mut ready = Ready::default();
         for event in &events[..count] {
             ready.event |= event.data() == EVENT;
-            ready.completion |= event.data() == COMPLETION;
+            let is_of_completions = event.data() == COMPLETION;
+            ready.completion |= is_of_completions;
+            ready.gone |= is_of_completions && event.events().contains(EpollFlags::EPOLLERR);
             ready.timer |= event.data() == TIMER;
         }
         Ok(ready)

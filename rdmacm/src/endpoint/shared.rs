@@ -326,6 +326,7 @@ impl Shared {
         // What is over may be over for want of time to look: that is looked at once more.
         let mut is_over = false;
         let mut armed = false;
+        let mut at_end = false;
         let mut spin = Spin::default();
         let mut reads = 0;
         let is_done = loop {
@@ -333,6 +334,7 @@ impl Shared {
                 break true;
             }
             if guarded.state.poll(interest)? {
+                at_end = false;
                 self.tell(&mut guarded);
                 // There may be something for others without end.
                 is_over |= patience.is_over();
@@ -360,7 +362,7 @@ impl Shared {
             }
             is_over = match patience {
                 // What else there is to read the descriptor still tells of, level-triggered.
-                Patience::None if armed => true,
+                Patience::None if armed && !guarded.state.is_untold() => true,
                 Patience::Until(deadline) => {
                     let wanting = usize::from(operation == Operation::Take);
                     guarded.wanting += wanting;
@@ -373,9 +375,13 @@ impl Shared {
                     slept?;
                     patience.is_over()
                 }
+                // Nothing had completed of what the descriptor told of.
+                _ if at_end => true,
                 _ => {
                     reads += 1;
-                    self.read_now(&mut guarded)? || self.has_read(&mut guarded, reads)
+                    let ready = self.read_now(&mut guarded)?;
+                    at_end = !ready.event;
+                    at_end && !ready.completion || self.has_read(&mut guarded, reads)
                 }
             };
         };
@@ -396,16 +402,15 @@ impl Shared {
         }
     }
 
-    /// Reads what there is to read, without sleeping. Whether there was nothing.
-    fn read_now(&self, guarded: &mut Locked<'_>) -> Result<bool> {
+    /// Reads what there is to read, without sleeping. What there was, of which the timer alone may be readable without end.
+    fn read_now(&self, guarded: &mut Locked<'_>) -> Result<Ready> {
         if guarded.asleep {
             // What there is, the one that sleeps reads.
-            return Ok(true);
+            return Ok(Ready::default());
         }
         let ready = self.readiness.now()?;
         self.read(guarded, ready)?;
-        // The timer alone may be readable without end.
-        Ok(!ready.event && !ready.completion)
+        Ok(ready)
     }
 
     /// Whether that was enough, of what may come without end, for a call that does not wait: what is
@@ -464,7 +469,10 @@ impl Shared {
             guarded.telling.tell();
         }
         if ready.completion {
-            guarded.state.read_completion(&self.completions)?;
+            guarded.state.is_told();
+        }
+        if ready.gone {
+            guarded.state.is_gone();
         }
         if ready.event {
             guarded.state.read_events(&self.channel)?;

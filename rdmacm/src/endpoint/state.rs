@@ -26,17 +26,32 @@ pub(super) struct State {
     pub(super) disconnected: bool,
     receives: Arming,
     sends: Arming,
+    /// What is in the completion channel without telling anything new.
+    stale: Stale,
 }
 
-/// Whether a completion queue makes the completion channel readable.
-#[derive(Debug, Clone, Copy, Default)]
-struct Arming {
-    /// It is armed, or its event was not read yet.
-    armed: bool,
-    /// Something has completed since it was armed: the event is there, or will be at once.
-    fired: bool,
-    /// The event was read, and the queue was not polled since.
-    due: bool,
+/// Whether a completion queue tells of its next completion on the completion channel, with one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arming {
+    /// No.
+    Off,
+    /// Yes, unless that has come already.
+    Armed,
+    /// The channel has told of something since, which may be that.
+    Told,
+}
+
+/// Events of queues that were polled since: they are in the completion channel, or will be at once.
+///
+/// Whoever sleeps is told of an event when it comes, and of none twice, so they are read only where they have become many.
+/// Among them may be what nobody was told of yet: all that is armed is polled then, by one who is awake while nobody
+/// sleeps.
+#[derive(Debug, Default)]
+struct Stale {
+    /// At most so many, but for those that were not read for being late.
+    count: usize,
+    /// Who sleeps may yet be told of the latest of them.
+    untold: bool,
 }
 
 /// What somebody waits for.
@@ -53,9 +68,9 @@ pub(super) enum Interest {
 impl State {
     /// That of new parts, whose receives' completion queue is armed.
     pub(super) fn new(parts: Parts, traffic: Traffic) -> Self {
-        let receives = Arming { armed: true, ..Arming::default() };
-        let (parts, rendezvous, sends) = (Some(parts), None, Arming::default());
-        Self { parts, traffic, rendezvous, disconnected: false, receives, sends }
+        let (parts, rendezvous, stale) = (Some(parts), None, Stale::default());
+        let [receives, sends] = [Arming::Armed, Arming::Off];
+        Self { parts, traffic, rendezvous, disconnected: false, receives, sends, stale }
     }
 
     /// A buffer for sending that nobody has, where there is one or will be none.
@@ -126,20 +141,20 @@ impl State {
     }
 
     /// Takes what has completed; whether there was something. Who is interested in one queue polls the other one only
-    /// where that may say why nothing comes, or its event was read, which others may wait for.
+    /// where that may say why nothing comes, or where it may be what the channel has told of, which others may wait for.
     pub(super) fn poll(&mut self, interest: Interest) -> Result<bool> {
         let mut polled = 0;
-        if self.wants_receives(interest) || self.receives.due {
+        if self.wants_receives(interest) || self.receives == Arming::Told {
             let Some(parts) = &mut self.parts else { return Ok(false) };
             let complete = |buffer, done: &_| self.traffic.complete(buffer, done);
             polled = parts.queues.poll_received(complete)?;
-            self.receives.has_polled(polled);
+            self.receives.has_polled(polled, &mut self.stale);
         }
-        if self.wants_sends(interest) || self.sends.due {
+        if self.wants_sends(interest) || self.sends == Arming::Told {
             let Some(parts) = &mut self.parts else { return Ok(false) };
             let complete = |buffer, done: &_| self.traffic.complete(buffer, done);
             let sent = parts.queues.poll_sent(complete)?;
-            self.sends.has_polled(sent);
+            self.sends.has_polled(sent, &mut self.stale);
             polled += sent;
         }
         if self.traffic.is_broken || !self.traffic.idle.is_empty() {
@@ -204,51 +219,60 @@ impl State {
         Ok(polled)
     }
 
-    /// Sees to it that the next completion of `interest` makes the completion channel readable, where a thread
-    /// may be asleep. Whether it was not seen to before: what completed meanwhile is to be polled then.
+    /// Sees to it that the next completion of `interest` is told of on the completion channel, where a thread may be asleep.
+    /// Whether it was not seen to before: what completed meanwhile is to be polled then.
     pub(super) fn arm(
         &mut self,
         interest: Interest,
         completions: &CompletionChannel,
         is_asleep: bool,
     ) -> Result<bool> {
-        let [receives, sends] = [self.wants_receives(interest), self.wants_sends(interest)];
-        let has_fired = !is_asleep && (self.receives.fired || self.sends.fired);
-        if !has_fired && (self.receives.armed || !receives) && (self.sends.armed || !sends) {
+        let is_full = self.stale.count >= EVENTS && !is_asleep;
+        let receives = self.receives == Arming::Off && self.wants_receives(interest);
+        let sends = self.sends == Arming::Off && self.wants_sends(interest);
+        let Some(parts) = &self.parts else { return Ok(false) };
+        if !(is_full || receives || sends) {
             return Ok(false);
         }
-        let mut armed = false;
-        // Else the channel would be readable for nothing. Who sleeps there reads it.
-        while !is_asleep && (self.receives.fired || self.sends.fired) {
-            if !self.read_completion(completions)? {
-                break;
-            }
-            armed = true;
-        }
-        let Some(parts) = &self.parts else { return Ok(false) };
         let qp = parts.queues.qp();
-        if receives {
-            armed |= self.receives.arm(qp.recv_cq(), &mut self.traffic)?;
+        let mut arm = || -> Result<()> {
+            if is_full {
+                completions.drop_events::<EVENTS>()?;
+                self.stale.count = 0;
+                self.receives.is_told();
+                self.sends.is_told();
+            }
+            if receives {
+                self.receives.arm(qp.recv_cq())?;
+            }
+            if sends {
+                self.sends.arm(qp.send_cq())?;
+            }
+            Ok(())
+        };
+        match arm() {
+            // The event that tells of it has not been read.
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => self.is_gone(),
+            armed => armed?,
         }
-        if sends {
-            armed |= self.sends.arm(qp.send_cq(), &mut self.traffic)?;
-        }
-        Ok(armed)
+        Ok(true)
     }
 
-    /// Reads one event, which has made the completion channel readable; whether there was one. Each queue has one at
-    /// most.
-    pub(super) fn read_completion(&mut self, completions: &CompletionChannel) -> Result<bool> {
-        match completions.take_event() {
-            Ok(token) => {
-                let qp = self.parts.as_ref().map(|parts| parts.queues.qp());
-                let is_of_sends = qp.is_some_and(|qp| qp.send_cq().token() == token);
-                let arming = if is_of_sends { &mut self.sends } else { &mut self.receives };
-                *arming = Arming { due: true, ..Arming::default() };
-                Ok(true)
-            }
-            Err(error) => nothing(error).map(|()| false),
-        }
+    /// The completion channel has told of something.
+    pub(super) fn is_told(&mut self) {
+        self.receives.is_told();
+        self.sends.is_told();
+        self.stale.untold = false;
+    }
+
+    /// Whether the completion channel may yet tell of what is known.
+    pub(super) fn is_untold(&self) -> bool {
+        self.stale.untold
+    }
+
+    /// The device is gone.
+    pub(super) fn is_gone(&mut self) {
+        self.traffic.ended(End::Gone);
     }
 
     /// Reads what has made the event channel readable, or some of it: it stays readable then.
@@ -313,25 +337,30 @@ impl State {
 }
 
 impl Arming {
-    /// Arms the queue, unless it is; whether it was not.
-    fn arm(&mut self, cq: &CompletionQueue, traffic: &mut Traffic) -> Result<bool> {
-        if self.armed {
-            return Ok(false);
-        }
-        match cq.request_notify(false) {
-            // The event that tells of it has not been read.
-            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
-                traffic.ended(End::Gone);
-            }
-            armed => armed?,
-        }
-        self.armed = true;
-        Ok(true)
+    /// Arms the queue.
+    fn arm(&mut self, cq: &CompletionQueue) -> Result<()> {
+        cq.request_notify(false)?;
+        *self = Self::Armed;
+        Ok(())
     }
 
-    fn has_polled(&mut self, count: usize) {
-        self.fired |= self.armed && count > 0;
-        self.due = false;
+    fn is_told(&mut self) {
+        if *self == Self::Armed {
+            *self = Self::Told;
+        }
+    }
+
+    /// The queue had `count` completions.
+    fn has_polled(&mut self, count: usize, stale: &mut Stale) {
+        *self = match (*self, count) {
+            (Self::Off, _) => Self::Off,
+            (_, 0) => Self::Armed,
+            (was, _) => {
+                stale.count += 1;
+                stale.untold |= was == Self::Armed;
+                Self::Off
+            }
+        };
     }
 }
 

@@ -106,8 +106,15 @@ impl CompletionChannel {
         self.inner.file.next_by(self.context(), deadline, event)
     }
 
+    /// Drops up to `MOST` events of a channel that is non-blocking, those that have come first. There may be none.
+    pub(crate) fn drop_events<const MOST: usize>(&self) -> Result<()> {
+        self.inner.file.drop_now::<ib_uverbs_comp_event_desc, MOST>(self.context(), |event| {
+            pass_completion(event.cq_handle.get());
+        })
+    }
+
     /// [`get_event`](Self::get_event) for one who drops it at once: the queue that it is of.
-    pub(crate) fn take_event(&self) -> Result<Token> {
+    pub(super) fn take_event(&self) -> Result<Token> {
         self.inner.file.next(self.context(), taken)
     }
 

@@ -1,9 +1,12 @@
 //! Descriptors that are read for events, one with each read.
 
+use std::array;
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use nix::errno::Errno;
+use nix::sys::uio::readv;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::context::Context;
@@ -65,6 +68,30 @@ impl EventFile {
                 return Ok(Some(event));
             }
         }
+    }
+
+    /// Has `each` look at the events that have come first, at most `MOST`, and drops them; none is no error. The descriptor is
+    /// to be non-blocking.
+    pub(super) fn drop_now<D, const MOST: usize>(
+        &self,
+        context: &Context,
+        each: impl FnMut(&D),
+    ) -> Result<()>
+    where
+        D: FromBytes + IntoBytes,
+    {
+        let mut events: [D; MOST] = array::from_fn(|_| D::new_zeroed());
+        // The kernel fills one with each event.
+        let mut pieces = events.each_mut().map(|event| IoSliceMut::new(event.as_mut_bytes()));
+        let length = match readv(&self.fd, &mut pieces) {
+            Err(Errno::EAGAIN) => 0,
+            read => {
+                let failed = |errno| context.refused(READ, self.wait.subject, Refused::Os(errno));
+                read.map_err(failed)?
+            }
+        };
+        events[..length / size_of::<D>()].iter().for_each(each);
+        Ok(())
     }
 
     /// Takes the next event from the kernel; how many bytes it has.

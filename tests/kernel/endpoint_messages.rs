@@ -1,6 +1,8 @@
 //! The safe tier: buffers and messages.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +54,49 @@ fn rxe_messages_go_both_ways() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_messages_go_both_ways() {
     messages_go_both_ways(siw(0));
+}
+
+/// How often this thread has read from a descriptor.
+fn reads() -> u32 {
+    let counts = fs::read_to_string("/proc/thread-self/io").expect("the kernel counts");
+    let count = counts.lines().find_map(|line| line.strip_prefix("syscr: "));
+    count.expect("the reads").parse().expect("a number")
+}
+
+/// Each message that wakes a thread makes an event. It reads few of them, and yet does not leave them to the kernel.
+fn events_are_read_many_at_once(address: SocketAddr) {
+    const COUNT: u32 = 80;
+    let [client, server] = pair(address, &Settings::default());
+    thread::scope(|scope| {
+        let (says, hears) = mpsc::channel();
+        let reader = scope.spawn(move || {
+            let before = reads();
+            let of_counting = reads() - before;
+            for number in 0..COUNT {
+                announce(&says);
+                receives(&server, &number.to_ne_bytes());
+            }
+            (reads() - before - 2 * of_counting, server)
+        });
+        for number in 0..COUNT {
+            asleep(hears.recv().expect("it lives"));
+            client.post(filled(&client, &number.to_ne_bytes())).expect("post");
+        }
+        let (made, _server) = reader.join().expect("it lives");
+        assert!((1..COUNT / 8).contains(&made), "{made} reads");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_events_are_read_many_at_once() {
+    events_are_read_many_at_once(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_events_are_read_many_at_once() {
+    events_are_read_many_at_once(siw(0));
 }
 
 /// A stream in windows, each of which the receiver answers: on iWARP a message that finds no buffer ends the connection.
@@ -173,7 +218,7 @@ fn who_wants_a_buffer_waits_for_one() {
     let both = [(); 2].map(|()| client.try_buffer().expect("a buffer"));
     assert_kind(client.try_buffer(), &ErrorKind::WouldBlock);
     assert_kind(client.buffer_timeout(Duration::from_millis(1)), &ErrorKind::TimedOut);
-    let (says, hears) = std::sync::mpsc::channel();
+    let (says, hears) = mpsc::channel();
     let [dropped, mut sent] = both;
     // Of two that wait, one sleeps on the descriptors and one waits for that one.
     let two_wait_for = |comes_back: &mut dyn FnMut()| {

@@ -33,9 +33,9 @@ const LARGE: u32 = 4096;
 const LATENCY_GOAL: f64 = 1.05;
 const RATE_GOAL: f64 = 0.9;
 
-/// Connections of one thread, and what a message of the most by one of the fewest may cost.
+/// Connections of one thread, and how much more than on the low level a message of the most may cost by one of the fewest.
 const CONNECTIONS: [u32; 3] = [10, 100, 1000];
-const FLAT_GOAL: f64 = 1.1;
+const FLAT_GOAL: f64 = 1.05;
 /// Messages there and back in one run.
 const EXCHANGES: u32 = 2000;
 
@@ -153,11 +153,18 @@ impl Bench<'_> {
             Row::of_pairs(name, "us", rounds.iter().map(|round| [round[place], round[other]]))
         };
         let by_few = |count| format!("{}, by one of {few}", name(count));
+        // What more connections cost the kernel is not the safe tier's.
+        let growths = rounds
+            .iter()
+            .map(|round| [round[2] / round[0], round[4] / round[3]])
+            .collect::<Vec<_>>();
+        let growth = format!("{}, by the low level's", by_few(most));
         Ok(vec![
-            row(by_few(more), 1, 0).at_most(FLAT_GOAL),
-            row(by_few(most), 2, 0).at_most(FLAT_GOAL),
+            row(by_few(more), 1, 0),
+            row(by_few(most), 2, 0),
             row(format!("{}, low level", by_few(most)), 4, 3),
-            row(format!("{}, by the low level", name(most)), 2, 4).at_most(LATENCY_GOAL),
+            Row::of_pairs(growth, "", growths).at_most(FLAT_GOAL),
+            row(format!("{}, by the low level", name(most)), 2, 4),
         ])
     }
 

@@ -8,6 +8,7 @@ use rdmacm::endpoint::{
     Connection, Connector, Export, Listener, Memory, Message, Remote, Rights, Settings,
 };
 
+use crate::endpoint::close_after_the_last;
 use crate::endpoint::first_message;
 use crate::rping::{Program, Server, expected};
 use crate::{SIW, SIW_V6, V4, V6, assert_lines};
@@ -75,7 +76,7 @@ fn serves_c(address: &str, size: usize) {
         say(&connection, &[0; 16]);
     }
     assert!(hear(&connection).is_none(), "the client has closed");
-    connection.close(LONG).expect("close");
+    close_after_the_last(&connection);
     let client = client.finish();
     assert!(client.status.success(), "{}", client.stderr);
     assert_lines(&client.stdout, "ping data", size, COUNT, "the client of C");

@@ -73,13 +73,19 @@ impl Walk<'_> {
             return Err(format!("{self}: the server did not wait for a client").into());
         };
         others.extend(peer);
-        let injected = trace::injected(self.side, nodes)?;
+        let injected = trace::injected(nodes)?;
         let hit = match self.fault {
             Fault::Errno(_) => injected.is_some(),
             Fault::Kill => faulty.is_killed(),
         };
         if !hit && !faulty.is_overdue {
-            return Ok(None);
+            // Else the walk would end here, and tell nothing of the calls behind this one.
+            return match faulty.status.success() {
+                true => Ok(None),
+                false => {
+                    Err(format!("{self}: no call was made to fail, and yet: {faulty:?}").into())
+                }
+            };
         }
         let mut verdict =
             verdict::of(self.scenario.name, self.call, self.fault, injected.as_ref(), &faulty);
@@ -106,6 +112,7 @@ impl Walk<'_> {
         peer.wait(GRACE)?;
         if peer.is_running()? {
             peer.child.kill()?;
+            peer.child.wait()?;
         }
         Ok(())
     }
@@ -128,7 +135,7 @@ impl Program {
         let (output, errors) = (nameless_file()?, nameless_file()?);
         let mut command = match fault {
             None if !walk.scenario.pauses => Command::new(walk.tools),
-            _ => trace::command(walk.tools, side, fault, nodes),
+            _ => trace::command(walk.tools, fault, nodes),
         };
         command.args(walk.scenario.arguments(side, walk.port));
         // Without what this process has inherited, of which cargo's LD_LIBRARY_PATH makes the loader look in every directory.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-use crate::plan::{Fault, Side};
+use crate::plan::Fault;
 
 /// What the programs wait by where they wait for a time only: it would make up most of the walk.
 const PAUSE: &str = "clock_nanosleep";
@@ -20,12 +20,12 @@ const WORDS: &str = " write(2, ";
 /// Its process is the one that the command starts: strace is its grandchild.
 pub(crate) fn command(
     program: &Path,
-    side: Side,
     fault: Option<(&str, Fault, u32)>,
     nodes: &[PathBuf],
 ) -> Command {
     let mut strace = Command::new("strace");
-    strace.args(["-D", "-f", "-o"]).arg(file(side));
+    // What only goes without pauses has nothing to tell, and may run after what has.
+    strace.args(["-D", "-f", "-o"]).arg(fault.map_or_else(|| "/dev/null".into(), |_| file()));
     // Signals go with stops that this does without.
     if !matches!(fault, Some((_, Fault::Kill, _))) {
         strace.arg("--seccomp-bpf");
@@ -55,9 +55,9 @@ pub(crate) struct Injected {
 }
 
 /// The first call that the program which has just ended was made to fail in, of those on `nodes` if there are any.
-pub(crate) fn injected(side: Side, nodes: &[PathBuf]) -> io::Result<Option<Injected>> {
-    let trace = fs::read_to_string(file(side))?;
-    fs::remove_file(file(side))?;
+pub(crate) fn injected(nodes: &[PathBuf]) -> io::Result<Option<Injected>> {
+    let trace = fs::read_to_string(file())?;
+    fs::remove_file(file())?;
     // Of the start, nothing is on a node, neither is its last call.
     Ok(first(&trace, !nodes.is_empty()))
 }
@@ -75,8 +75,8 @@ fn first(trace: &str, mut is_own: bool) -> Option<Injected> {
     first
 }
 
-fn file(side: Side) -> PathBuf {
-    env::temp_dir().join(format!("fault-trace-{side}-{}", process::id()))
+fn file() -> PathBuf {
+    env::temp_dir().join(format!("fault-trace-{}", process::id()))
 }
 
 #[cfg(test)]

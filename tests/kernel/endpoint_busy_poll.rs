@@ -30,15 +30,17 @@ fn one_that_polls_misses_nothing(address: SocketAddr) {
     let error = server.recv_timeout(Duration::from_millis(2)).expect_err("there is nothing");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
 
-    let [client, server] = pair(address, &settings(Duration::from_millis(2)));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            client.post(filled(&client, b"last")).expect("post");
-            client.close(LONG).expect("close");
+    for busy_poll in [Duration::from_millis(2), Duration::MAX] {
+        let [client, server] = pair(address, &settings(busy_poll));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                client.post(filled(&client, b"last")).expect("post");
+                client.close(LONG).expect("close");
+            });
+            receives(&server, b"last");
+            assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
         });
-        receives(&server, b"last");
-        assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
-    });
+    }
 }
 
 #[test]

@@ -54,9 +54,9 @@ pub struct Settings {
     pub keep_alive: Option<Duration>,
     /// How long a call that waits polls before it sleeps: saves the sleep, and what it takes to
     /// wake, where something comes within that time, for a processor that has nothing else to do
-    /// meanwhile. Of the end of the connection it hears when it sleeps, and it keeps alive when it
-    /// sleeps: this is for microseconds. Calls with `try_` in their
-    /// names do not wait, and do not poll longer.
+    /// meanwhile: this is for microseconds. Of the end of the connection it hears, and it keeps alive,
+    /// every thousandth time that it polls or so. Calls with `try_` in their names do not wait, and do
+    /// not poll longer.
     #[doc(alias = "SO_BUSY_POLL")]
     pub busy_poll: Duration,
     #[doc(hidden)]

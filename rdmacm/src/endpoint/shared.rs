@@ -349,6 +349,9 @@ impl Shared {
                 break false;
             }
             if self.polls_on(&guarded, &mut spin, patience) {
+                if spin.looks() {
+                    self.read_now(&mut guarded)?;
+                }
                 // Others may want to post meanwhile.
                 drop(guarded);
                 hint::spin_loop();

@@ -6,6 +6,8 @@ use super::deadline::earlier;
 
 /// So many times is polled between two looks at the clock, which may cost more than polling.
 const POLLS: u32 = 64;
+/// So many times between two looks at the descriptors, which tell of the rest.
+const LOOK: u32 = 1024;
 
 /// How a call polls before it sleeps: the first time that it would, for as long as
 /// [`busy_poll`](super::Settings::busy_poll) says.
@@ -33,6 +35,12 @@ impl Spin {
         self.polls = self.polls.wrapping_add(1).max(1);
         !self.is_over
     }
+
+    /// Whether it is to look at the descriptors before it polls again.
+    #[inline]
+    pub(super) fn looks(&self) -> bool {
+        self.polls % LOOK == 0
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +67,7 @@ mod tests {
         assert!(polls(long, Some(Instant::now() + Duration::from_millis(1))) > 0);
         // So long a time that its end is beyond the clock has none.
         let mut spin = Spin::default();
-        assert!((0..1000).all(|_| spin.goes_on(Duration::MAX, None)));
+        let looks = (0..LOOK * 2).filter(|_| spin.goes_on(Duration::MAX, None) && spin.looks());
+        assert_eq!(looks.count(), 2);
     }
 }

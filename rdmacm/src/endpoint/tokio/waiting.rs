@@ -7,13 +7,13 @@
 //!
 //! - It asks to be told of changes before it looks at the state, and looks with the state locked.
 //!   So of every change that it has not seen it is told.
-//! - When it has found nothing, the completion queue is armed, and both channels have been read to
-//!   their ends; or a thread sleeps on them, and tells when it wakes. What the kernel reports later
-//!   makes the descriptor readable anew.
+//! - When it has found nothing, the completion queue is armed, the event channel has been read to its
+//!   end, and the completion channel has told of all that was in it; or a thread sleeps on them, and
+//!   tells when it wakes. What the kernel reports later makes the descriptor readable anew.
 //! - That it has become readable the runtime keeps in mind until somebody says that it was read,
 //!   and only who has found nothing since says so. Who finds what it wants does not, and may leave
 //!   something in the channels, or the queue unarmed: then the next one looks, and the others are
-//!   told when an event is taken out of a channel. Who leaves something there because it was too much
+//!   told when a channel has told of something. Who leaves something there because it was too much
 //!   tells everybody, and itself.
 //!
 //! So a task that stops waiting, by having what it wanted or by being dropped, takes nothing along

@@ -10,7 +10,7 @@ use connections::{
     connections_over_ipv6, connections_with_a_type_of_service, messages, messages_over_ipv6,
     siw_messages, timed_connections,
 };
-use rdmacm_tests::wait_until;
+use rdmacm_tests::{Ended, wait_until};
 use rping::{Program, Server, connect, expected};
 
 /// Makes four tests of each body, which takes the server's program and the client's.
@@ -85,14 +85,21 @@ const SIW_V6: &str = "fd00::2";
 /// One run of the two programs, in which everything must be as expected.
 fn run(server: Program, client: Program, address: &str, size: usize, count: usize) {
     let run = format!("{client:?} to {server:?}: {count} pings of {size} bytes");
-    let server = Server::start(server, address, &["-v", "-S", &size.to_string()]);
-    let client = connect(client, &server, size, count, &["-v", "-V"]).finish();
-    let server = server.process.finish();
-    for (program, ended) in [("client", &client), ("server", &server)] {
-        assert!(ended.status.success(), "{run}: {program} {}: {}", ended.status, ended.stderr);
-    }
-    assert_lines(&client.stdout, "ping data", size, count, &run);
-    assert_lines(&server.stdout, "server ping data", size, count, &run);
+    let started = Server::start(server, address, &["-v", "-S", &size.to_string()]);
+    let client_ended = connect(client, &started, size, count, &["-v", "-V"]).finish();
+    let server_ended = started.process.finish();
+    ended_well(client, &client_ended, &run);
+    ended_well(server, &server_ended, &run);
+    assert_lines(&client_ended.stdout, "ping data", size, count, &run);
+    assert_lines(&server_ended.stdout, "server ping data", size, count, &run);
+}
+
+/// rdma-core's program, when all is done, may close its channel while a thread of its own waits there, which that ends.
+#[track_caller]
+fn ended_well(program: Program, ended: &Ended, run: &str) {
+    let ends_itself = ended.stderr.contains("rdma_get_cm_event: Bad file descriptor");
+    let is_well = ended.status.success() || program == Program::C && ends_itself;
+    assert!(is_well, "{run}: {program:?} {}: {}", ended.status, ended.stderr);
 }
 
 #[track_caller]
@@ -149,19 +156,19 @@ fn siw_a_killed_server() {
 
 /// A persistent server serves eight clients at once. Ours loses another meanwhile, and holds nothing
 /// of any of them when they are gone.
-fn serves_eight(server: Program, client: Program, address: &str) {
+fn serves_eight(server: Program, program: Program, address: &str) {
     let (size, count) = (1000, 100);
     let ours = server == Program::Ours;
     let mut server = Server::start(server, address, &["-P", "-S", &size.to_string()]);
     let before = server.holds();
     let torn = ours.then(|| {
-        let mut torn = connect(client, &server, size, 0, &["-v"]);
+        let mut torn = connect(program, &server, size, 0, &["-v"]);
         torn.next_line().expect("a ping");
         torn
     });
     let clients: Vec<_> = (0..8)
         .map(|_| {
-            let mut client = connect(client, &server, size, count, &["-v", "-V"]);
+            let mut client = connect(program, &server, size, count, &["-v", "-V"]);
             // rdma-core's server before version 57 forgets a request that the next one overtakes.
             if !ours {
                 client.next_line().expect("a ping");
@@ -172,15 +179,15 @@ fn serves_eight(server: Program, client: Program, address: &str) {
     torn.into_iter().for_each(|mut torn| torn.kill());
     for client in clients {
         let client = client.finish();
-        assert!(client.status.success(), "{}: {}", client.status, client.stderr);
+        ended_well(program, &client, "one of eight");
         assert_lines(&client.stdout, "ping data", size, count, "one of eight");
     }
     assert!(server.process.is_running(), "a persistent server goes on");
     if ours {
         wait_until("the server holds nothing of its clients", || server.holds() == before);
     }
-    let last = connect(client, &server, size, 1, &["-V"]).finish();
-    assert!(last.status.success(), "{}: {}", last.status, last.stderr);
+    let last = connect(program, &server, size, 1, &["-V"]).finish();
+    ended_well(program, &last, "the last one");
 }
 
 /// A client whose server is killed ends by itself.

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use nix::sys::utsname::uname;
-use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
 use rdmacm::verbs::{
     AccessFlags, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpState,
@@ -15,7 +15,7 @@ use rdmacm::verbs::{
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, channel, device, listen, promised, request, resolve, rxe};
+use crate::bed::{Connection, LONG, channel, device, listen, promised, request, resolve, rxe};
 use crate::child::{forbid_ioctl, forbid_netlink, forbid_writing_to_the_next_file, hide, in_child};
 use crate::io::Shape;
 
@@ -178,14 +178,31 @@ fn a_device_that_cannot_be_opened_has_its_connections() {
             assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
             assert!(error.to_string().contains("rxe0"), "{error}");
             let rejected = resolve(&ours, address);
-            let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..most };
+            let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..most.clone() };
             rejected.connect(&depths).expect("connect");
             request(&theirs).reject(b"no").expect("reject");
             let event = ours.expect_event(EventType::Rejected).expect_err("it is an error");
             assert!(matches!(event.kind(), ErrorKind::Rejected(_)), "{event}");
             connect_named(&ours, &theirs, client, &depths);
+            asks_where_to_send(&ours, &theirs, &most);
         });
     }
+}
+
+/// Asks a peer where to send datagrams, of which nothing is outstanding.
+fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnParam) {
+    let [asks, listener] =
+        [ours, theirs].map(|channel| CmId::new(channel, PortSpace::Udp).expect("create an id"));
+    listener.bind(rxe(0)).expect("bind");
+    listener.listen(0).expect("listen");
+    let address = listener.local_addr().expect("query").expect("a bound id has an address");
+    asks.resolve_addr(None, address, LONG).expect("resolve the address");
+    ours.expect_event(EventType::AddrResolved).expect("address resolved");
+    asks.resolve_route(LONG).expect("resolve the route");
+    ours.expect_event(EventType::RouteResolved).expect("route resolved");
+    asks.connect(param).expect("ask");
+    request(theirs).reject(b"no").expect("reject");
+    ours.expect_event(EventType::Unreachable).expect_err("it is an error");
 }
 
 /// Has rxe0 be a device of which rdmacm knows no rings.

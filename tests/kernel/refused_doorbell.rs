@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use rdmacm::cm::{CmId, ConnParam, EventType};
+use rdmacm::endpoint::Settings;
 use rdmacm::verbs::{
     Buffer, BufferQueues, BufferRefused, CompletionQueue, ProtectionDomain, QueuePairInit,
     SendOperation,
@@ -12,6 +13,8 @@ use rdmacm_tests::wait_until;
 
 use crate::bed::{Side, channel, listen, request, resolve, rxe, siw};
 use crate::child::by_a_stranger;
+use crate::endpoint_connect::pair;
+use crate::endpoint_messages::{filled, receives};
 use crate::io::Shape;
 
 /// What becomes of a buffer that `post` posts in a thread whose commands the kernel refuses.
@@ -107,4 +110,18 @@ fn what_does_not_get_into_the_queue_of_siw_comes_back() {
     assert!(matches!(refused.error.kind(), ErrorKind::Unposted { .. }), "{}", refused.error);
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     assert_eq!(queues.outstanding(), 0);
+}
+
+/// What goes out with the next message is counted as sent.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_that_the_kernel_was_not_told_of_is_counted() {
+    let [client, server] = pair(rxe(0), &Settings::default());
+    let buffer = filled(&client, b"untold");
+    let error = by_a_stranger(|| client.post(buffer)).expect_err("the kernel refuses it");
+    assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+    client.post(filled(&client, b"told")).expect("post");
+    receives(&server, b"untold");
+    receives(&server, b"told");
+    assert_eq!(client.counters().expect("count").messages_sent, 2);
 }

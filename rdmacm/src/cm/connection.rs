@@ -135,13 +135,13 @@ impl CmId {
     /// bytes (180 on an id for datagrams, 36 more where the peer's address is of InfiniBand, 251 on
     /// iWARP), for depths above the device's, and for no
     /// queue pair at all where a connection is to be; [`ErrorKind::Unsupported`] for datagrams on
-    /// iWARP, and for depths of [`ConnParam::MAX`] on a device that [cannot be opened](Context::open). On
-    /// iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
+    /// iWARP, and for depths of [`ConnParam::MAX`] of a connection on a device that
+    /// [cannot be opened](Context::open). On iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
         let device = self.inner.device()?;
-        let limits = device.depth_limits(OPERATION, param)?;
+        let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
         let qp = self.qp();
         let param = &self.inner.with_header(param);
         let transport = device.transport();
@@ -200,7 +200,7 @@ impl CmId {
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "accept";
         let device = self.inner.device()?;
-        let limits = device.depth_limits(OPERATION, param)?;
+        let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
         let (asked, qp, ece) = {
             let state = self.inner.state();
             let vendor_id = state.remote_ece.vendor_id;

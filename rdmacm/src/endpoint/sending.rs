@@ -108,6 +108,8 @@ impl Shared {
         let State { parts, traffic, .. } = &mut guarded.state;
         let (Some(parts), None) = (parts.as_mut(), traffic.end) else {
             let failure = traffic.failure().unwrap_or(ErrorKind::Disconnected);
+            // The memory may be deregistered with it, for which nobody is to wait.
+            drop(guarded);
             return Err(self.error(what, failure));
         };
         // First: another thread may poll its completion at once.
@@ -119,10 +121,13 @@ impl Shared {
         };
         // Nobody waits for it, also where it is on its way.
         traffic.sends[index] = Sent::Unwanted;
-        if let Some(memory) = refused.buffer {
-            traffic.sending -= 1;
-            drop(guarded);
-            self.give_back(memory);
+        match refused.buffer {
+            Some(memory) => {
+                traffic.sending -= 1;
+                drop(guarded);
+                self.give_back(memory);
+            }
+            None => traffic.counters.posted(what, length),
         }
         Err(refused.error)
     }

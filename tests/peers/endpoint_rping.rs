@@ -8,8 +8,7 @@ use rdmacm::endpoint::{
     Connection, Connector, Export, Listener, Memory, Message, Remote, Rights, Settings,
 };
 
-use crate::endpoint::close_after_the_last;
-use crate::endpoint::first_message;
+use crate::endpoint::{close_after_the_last, first_message};
 use crate::rping::{Program, Server, expected};
 use crate::{SIW, SIW_V6, V4, V6, assert_lines};
 

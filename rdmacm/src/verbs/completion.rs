@@ -399,8 +399,8 @@ impl CompletionQueue {
                 polled => return Ok(polled.unwrap_or(0)),
             }
             let event = match timeout {
-                None => Some(channel.take_event()?),
-                Some(_) => channel.take_event_by(deadline)?,
+                None => Some(channel.drop_event()?),
+                Some(_) => channel.drop_event_by(deadline)?,
             };
             if event.is_none() {
                 return Ok(poll()?.unwrap_or(0));

@@ -113,14 +113,14 @@ impl CompletionChannel {
         })
     }
 
-    /// [`get_event`](Self::get_event) for one who drops it at once: the queue that it is of.
-    pub(super) fn take_event(&self) -> Result<Token> {
-        self.inner.file.next(self.context(), taken)
+    /// [`get_event`](Self::get_event) for one who drops it at once.
+    pub(super) fn drop_event(&self) -> Result<()> {
+        self.inner.file.next(self.context(), dropped)
     }
 
     /// The same, or `None` if none came until `deadline`.
-    pub(super) fn take_event_by(&self, deadline: Option<Instant>) -> Result<Option<Token>> {
-        self.inner.file.next_by(self.context(), deadline, taken)
+    pub(super) fn drop_event_by(&self, deadline: Option<Instant>) -> Result<Option<()>> {
+        self.inner.file.next_by(self.context(), deadline, dropped)
     }
 
     /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
@@ -140,9 +140,9 @@ fn event(read: &ib_uverbs_comp_event_desc) -> Option<CompletionEvent> {
     Some(CompletionEvent { token, _unacknowledged: unacknowledged })
 }
 
-/// The queue of what was read, which is acknowledged; `None` where that is gone.
-fn taken(read: &ib_uverbs_comp_event_desc) -> Option<Token> {
-    pass_completion(read.cq_handle.get())
+/// Acknowledges what was read; `None` where its queue is gone.
+fn dropped(read: &ib_uverbs_comp_event_desc) -> Option<()> {
+    pass_completion(read.cq_handle.get()).then_some(())
 }
 
 impl AsFd for CompletionChannel {

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_emulator_broke_is_run_once_more() {
+    fn what_the_guest_and_not_its_program_broke_is_run_once_more() {
         let broken = || Err(Error::new(format!("{GUESTS_FAULT}the guest ended")));
         let other = || Err(Error::new(format!("the guest said: {GUESTS_FAULT}no")));
         assert_eq!(runs([Ok("first"), Ok("second"), Ok("third")]), (Ok("first"), 1));

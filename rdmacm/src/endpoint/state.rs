@@ -270,9 +270,10 @@ impl State {
         self.stale.untold
     }
 
-    /// The device is gone.
+    /// The device is gone, and with it who would tell what the peer knows.
     pub(super) fn is_gone(&mut self) {
         self.traffic.ended(End::Gone);
+        self.disconnected = true;
     }
 
     /// Reads what has made the event channel readable, or some of it: it stays readable then.

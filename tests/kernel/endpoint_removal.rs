@@ -144,6 +144,7 @@ fn who_closes_does_not_wait_for_a_device_that_is_gone() {
     let own = Own::rxe();
     // The peers do not look after their connections, and so do not answer.
     let [waits, silent] = pair(own.address, &Settings::default());
+    let [unheard, idle] = pair(own.address, &Settings::default());
     // Several, of which some are told by their queue of what was posted when the device is gone already.
     let (try_to, mute): (Vec<_>, Vec<_>) =
         (0..16).map(|_| <(_, _)>::from(pair(own.address, &Settings::default()))).unzip();
@@ -164,7 +165,10 @@ fn who_closes_does_not_wait_for_a_device_that_is_gone() {
     for tries in &try_to {
         eventually(tries, || tries.try_close());
     }
-    drop((waits, silent, try_to, mute));
+    // Those that have not heard of it.
+    unheard.close(LONG).expect("nothing was lost");
+    idle.try_close().expect("nothing was lost");
+    drop((waits, silent, try_to, mute, unheard, idle));
     deletion.finish();
     own.comes_back();
 }

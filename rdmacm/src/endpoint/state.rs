@@ -250,11 +250,8 @@ impl State {
             }
             Ok(())
         };
-        match arm() {
-            // The event that tells of it has not been read.
-            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => self.is_gone(),
-            armed => armed?,
-        }
+        let armed = arm();
+        self.unless_gone(armed)?;
         Ok(true)
     }
 
@@ -268,6 +265,17 @@ impl State {
     /// Whether the completion channel may yet tell of what is known.
     pub(super) fn is_untold(&self) -> bool {
         self.stale.untold
+    }
+
+    /// That the device is gone is no failure of a command, but an end: the event that tells of it has not been read.
+    fn unless_gone(&mut self, commanded: Result<()>) -> Result<()> {
+        match commanded {
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
+                self.is_gone();
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// The device is gone, and with it who would tell what the peer knows.
@@ -316,9 +324,12 @@ impl State {
         let Some(parts) = self.parts.as_ref().filter(|_| self.traffic.end.is_none()) else {
             return Ok(());
         };
-        parts.id.disconnect()?;
-        self.traffic.trace.is("closing");
-        self.traffic.ended(End::Here);
+        let disconnected = parts.id.disconnect();
+        self.unless_gone(disconnected)?;
+        if self.traffic.end.is_none() {
+            self.traffic.trace.is("closing");
+            self.traffic.ended(End::Here);
+        }
         Ok(())
     }
 

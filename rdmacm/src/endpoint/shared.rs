@@ -18,6 +18,7 @@ use super::traffic::End;
 use crate::cm::EventChannel;
 use crate::error::{Error, ErrorKind, Result, Wait};
 use crate::lock::unpoisoned;
+use crate::sys::command::Refused;
 use crate::sys::process::Process;
 use crate::verbs::{Buffer, CompletionChannel, ProtectionDomain};
 
@@ -90,6 +91,14 @@ struct Missed {
     flush: bool,
     close: bool,
     answer: bool,
+}
+
+/// What somebody has found who looked for something.
+enum Looked<T> {
+    Found(T),
+    /// Not that, but something had completed.
+    Changed,
+    Nothing,
 }
 
 /// What is waited for.
@@ -250,12 +259,20 @@ impl Shared {
     }
 
     /// The state, for `operation`; not in a forked child, where the lock may be held for ever.
+    #[inline(always)]
     pub(super) fn lock(&self, operation: &'static str) -> Result<Locked<'_>> {
-        let here = self.process.check();
-        here.map_err(|refused| refused.during(operation, self.name.clone()))?;
-        Ok(self.lock_here())
+        match self.process.check() {
+            Ok(()) => Ok(self.lock_here()),
+            Err(refused) => Err(self.refused(operation, refused)),
+        }
     }
 
+    #[cold]
+    fn refused(&self, operation: &'static str, refused: Refused) -> Error {
+        refused.during(operation, self.name.clone())
+    }
+
+    #[inline(always)]
     fn lock_here(&self) -> Locked<'_> {
         Locked { guarded: unpoisoned(self.guarded.lock()), telling: self.tasks.telling() }
     }
@@ -277,77 +294,91 @@ impl Shared {
         &self,
         operation: Operation,
         patience: Patience,
-        mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+        done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
     ) -> Result<T> {
-        let mut guarded = self.lock(operation.name())?;
-        let found = match patience {
-            // What was missed is to be looked at.
-            Patience::None => None,
-            _ => done(&mut guarded.state),
-        };
-        match found {
-            Some(found) => found.map_err(|kind| self.error(operation, kind)),
-            None => self.until_from(guarded, operation, patience, done),
-        }
+        self.until_from(self.lock(operation.name())?, operation, patience, done)
     }
 
     /// The same, which begins where the state is locked.
+    #[inline]
     pub(super) fn until_from<T>(
         &self,
-        guarded: Locked<'_>,
+        mut guarded: Locked<'_>,
         operation: Operation,
         patience: Patience,
         mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
     ) -> Result<T> {
-        let mut found = None;
-        self.wait_until(guarded, operation, patience, &mut |state| {
-            let Some(outcome) = done(state) else { return false };
-            found = Some(outcome);
-            true
-        })?;
-        match (found, patience) {
-            (Some(found), _) => found.map_err(|kind| self.error(operation, kind)),
-            (None, Patience::Until(_)) => Err(self.error(operation, ErrorKind::TimedOut)),
-            // Without the name, which would have to be copied: this comes often.
-            _ => Err(Error::would_block(operation.wait())),
+        guarded.telling.is_task = patience.is_task();
+        let found = match self.look(&mut guarded, operation.interest(), patience, &mut done)? {
+            Looked::Found(found) => {
+                self.has_tried(&mut guarded, operation, patience, true);
+                Some(found)
+            }
+            Looked::Changed | Looked::Nothing => {
+                let mut found = None;
+                self.wait_until(guarded, operation, patience, &mut |state| {
+                    found = done(state);
+                    found.is_some().then_some(())
+                })?;
+                found
+            }
+        };
+        match found {
+            Some(found) => found.map_err(|kind| self.error(operation, kind)),
+            None => Err(self.is_late(operation, patience)),
         }
     }
 
-    /// Waits until `done` says so, or there is no more patience.
+    /// The error of one who has no more patience.
+    #[cold]
+    fn is_late(&self, operation: Operation, patience: Patience) -> Error {
+        match patience {
+            Patience::Until(_) => self.error(operation, ErrorKind::TimedOut),
+            // Without the name, which would have to be copied: this comes often.
+            _ => Error::would_block(operation.wait()),
+        }
+    }
+
+    /// What `done` finds in the state, and in what has completed by now.
+    #[inline(always)]
+    fn look<T>(
+        &self,
+        guarded: &mut Locked<'_>,
+        interest: Interest,
+        patience: Patience,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Looked<T>> {
+        let mut looked = Looked::Nothing;
+        loop {
+            if let Some(found) = done(&mut guarded.state) {
+                return Ok(Looked::Found(found));
+            }
+            // There may be something for others without end.
+            let is_over = matches!(looked, Looked::Changed) && patience.is_over();
+            if is_over || !guarded.state.poll(interest)? {
+                return Ok(looked);
+            }
+            self.tell(guarded);
+            looked = Looked::Changed;
+        }
+    }
+
+    /// Waits until `done` says so, or there is no more patience: of one who has [looked](Self::look) in vain.
     fn wait_until<'a>(
         &'a self,
         mut guarded: Locked<'a>,
         operation: Operation,
         patience: Patience,
-        done: &mut dyn FnMut(&mut State) -> bool,
+        done: &mut dyn FnMut(&mut State) -> Option<()>,
     ) -> Result<()> {
         let interest = operation.interest();
-        guarded.telling.is_task = patience.is_task();
-        // What is over may be over for want of time to look: that is looked at once more.
         let mut is_over = false;
         let mut armed = false;
         let mut at_end = false;
         let mut spin = Spin::default();
         let mut reads = 0;
         let is_done = loop {
-            if done(&mut guarded.state) {
-                break true;
-            }
-            if guarded.state.poll(interest)? {
-                at_end = false;
-                self.tell(&mut guarded);
-                // There may be something for others without end.
-                is_over |= patience.is_over();
-                if !is_over {
-                    continue;
-                }
-                if done(&mut guarded.state) {
-                    break true;
-                }
-            }
-            if is_over {
-                break false;
-            }
+            let is_asleep = guarded.asleep;
             if self.polls_on(&guarded, &mut spin, patience) {
                 if spin.looks() {
                     self.read_now(&mut guarded)?;
@@ -356,44 +387,65 @@ impl Shared {
                 drop(guarded);
                 hint::spin_loop();
                 guarded = self.lock_here();
-                continue;
-            }
-            let is_asleep = guarded.asleep;
-            if guarded.state.arm(interest, &self.completions, is_asleep)? {
+            } else if guarded.state.arm(interest, &self.completions, is_asleep)? {
                 armed = true;
-                continue;
+            } else {
+                is_over = match patience {
+                    // What else there is to read the descriptor still tells of, level-triggered.
+                    Patience::None if armed && !guarded.state.is_untold() => true,
+                    Patience::Until(deadline) => {
+                        let wanting = usize::from(operation == Operation::Take);
+                        guarded.wanting += wanting;
+                        let slept;
+                        (guarded, slept) = match guarded.asleep {
+                            true => (self.wait(guarded, deadline), Ok(())),
+                            false => self.sleep(guarded, deadline),
+                        };
+                        guarded.wanting -= wanting;
+                        slept?;
+                        patience.is_over()
+                    }
+                    // Nothing had completed of what the descriptor told of.
+                    _ if at_end => true,
+                    _ => {
+                        reads += 1;
+                        let ready = self.read_now(&mut guarded)?;
+                        at_end = !ready.event;
+                        at_end && !ready.completion || self.has_read(&mut guarded, reads)
+                    }
+                };
             }
-            is_over = match patience {
-                // What else there is to read the descriptor still tells of, level-triggered.
-                Patience::None if armed && !guarded.state.is_untold() => true,
-                Patience::Until(deadline) => {
-                    let wanting = usize::from(operation == Operation::Take);
-                    guarded.wanting += wanting;
-                    let slept;
-                    (guarded, slept) = match guarded.asleep {
-                        true => (self.wait(guarded, deadline), Ok(())),
-                        false => self.sleep(guarded, deadline),
-                    };
-                    guarded.wanting -= wanting;
-                    slept?;
-                    patience.is_over()
+            // What is over may be over for want of time to look: that is looked at once more.
+            match self.look(&mut guarded, interest, patience, &mut *done)? {
+                Looked::Found(()) => break true,
+                Looked::Changed => {
+                    at_end = false;
+                    is_over |= patience.is_over();
                 }
-                // Nothing had completed of what the descriptor told of.
-                _ if at_end => true,
-                _ => {
-                    reads += 1;
-                    let ready = self.read_now(&mut guarded)?;
-                    at_end = !ready.event;
-                    at_end && !ready.completion || self.has_read(&mut guarded, reads)
-                }
-            };
+                Looked::Nothing => {}
+            }
+            if is_over {
+                break false;
+            }
         };
+        self.has_tried(&mut guarded, operation, patience, is_done);
+        Ok(())
+    }
+
+    /// One who may not wait has got what was wanted, or has not: what is to be had by now, the descriptor tells of.
+    #[inline(always)]
+    fn has_tried(
+        &self,
+        guarded: &mut Guarded,
+        operation: Operation,
+        patience: Patience,
+        is_done: bool,
+    ) {
         if matches!(patience, Patience::None) {
             guarded.missed.note(operation, !is_done);
             let is_there = guarded.missed.is_there(&guarded.state);
-            self.ring(&mut guarded, is_there);
+            self.ring(guarded, is_there);
         }
-        Ok(())
     }
 
     /// Whether one who has found nothing polls once more instead of sleeping.

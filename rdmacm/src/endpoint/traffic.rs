@@ -96,16 +96,9 @@ impl Sent {
 }
 
 impl Traffic {
+    #[inline(always)]
     pub(super) fn complete(&mut self, buffer: Buffer, completion: &Completion) {
         let status = completion.status();
-        if let Some(keep_alive) = self.keep_alive.as_mut().filter(|it| it.has_sent(&buffer)) {
-            keep_alive.give_back(buffer);
-            // The peer may just have ended the connection in good order, of which the event tells.
-            if !completion.is_success() && !self.ends_with_connection {
-                self.failed(status);
-            }
-            return;
-        }
         let Some(sent) = self.sends.get_mut(buffer.index()) else {
             return self.received(buffer, completion);
         };
@@ -129,44 +122,70 @@ impl Traffic {
         }
     }
 
+    #[inline(always)]
     fn received(&mut self, buffer: Buffer, completion: &Completion) {
+        if let Some(keep_alive) = &mut self.keep_alive {
+            if keep_alive.has_sent(&buffer) {
+                keep_alive.give_back(buffer);
+                return self.kept_alive(completion.status());
+            }
+            if completion.is_success() {
+                keep_alive.heard();
+            }
+        }
         self.receiving -= 1;
-        match completion.status() {
-            WcStatus::IB_WC_SUCCESS => {
-                if let Some(keep_alive) = &mut self.keep_alive {
-                    keep_alive.heard();
-                }
-                let length = match completion.opcode() {
-                    // Of what was written elsewhere: nothing is in the buffer.
-                    WcOpcode::IB_WC_RECV_RDMA_WITH_IMM => 0,
-                    _ => usize::try_from(completion.byte_len()).expect("32 bits fit"),
-                };
-                let length = length.min(buffer.len());
-                let imm_data = completion.imm_data();
-                let Some(senders) = &mut self.senders else {
-                    let (start, sender) = (0, None);
-                    self.counters.received(length);
-                    self.inbox.push_back(Arrived { buffer, start, length, imm_data, sender });
-                    return;
-                };
-                let header = buffer.first_chunk().expect("it has room for the header");
-                match senders.of(completion, header) {
-                    Some(sender) => {
-                        let (start, sender) = (GRH_LENGTH, Some(sender));
-                        let length = length.saturating_sub(start);
-                        self.counters.received(length);
-                        self.inbox.push_back(Arrived { buffer, start, length, imm_data, sender });
-                    }
-                    // No device of InfiniBand or RoCE leaves such a header.
-                    None => self.idle.push(buffer),
-                }
+        if !completion.is_success() {
+            return self.not_received(buffer, completion.status());
+        }
+        let length = match completion.opcode() {
+            // Of what was written elsewhere: nothing is in the buffer.
+            WcOpcode::IB_WC_RECV_RDMA_WITH_IMM => 0,
+            _ => usize::try_from(completion.byte_len()).expect("32 bits fit"),
+        };
+        let (length, imm_data) = (length.min(buffer.len()), completion.imm_data());
+        let arrived = Arrived { buffer, start: 0, length, imm_data, sender: None };
+        match self.senders.is_some() {
+            true => self.datagram(arrived, completion),
+            false => self.arrived(arrived),
+        }
+    }
+
+    #[inline]
+    fn arrived(&mut self, arrived: Arrived) {
+        self.counters.received(arrived.length);
+        self.inbox.push_back(arrived);
+    }
+
+    /// A datagram has come, with a header in front of it.
+    #[inline(never)]
+    fn datagram(&mut self, arrived: Arrived, completion: &Completion) {
+        let Arrived { buffer, length, .. } = &arrived;
+        let header = buffer.first_chunk().expect("it has room for the header");
+        let length = length.saturating_sub(GRH_LENGTH);
+        match self.senders.as_mut().and_then(|senders| senders.of(completion, header)) {
+            Some(sender) => {
+                let sender = Some(sender);
+                self.arrived(Arrived { start: GRH_LENGTH, length, sender, ..arrived });
             }
-            status if self.senders.is_some() => {
-                self.idle.push(buffer);
-                self.failed(status);
-            }
-            status if status == self.too_long => self.failed(WcStatus::IB_WC_LOC_LEN_ERR),
-            status => self.failed(status),
+            // No device of InfiniBand or RoCE leaves such a header.
+            None => self.idle.push(arrived.buffer),
+        }
+    }
+
+    #[cold]
+    fn not_received(&mut self, buffer: Buffer, status: WcStatus) {
+        if self.senders.is_some() {
+            self.idle.push(buffer);
+        }
+        let is_too_long = status == self.too_long && self.senders.is_none();
+        self.failed(if is_too_long { WcStatus::IB_WC_LOC_LEN_ERR } else { status });
+    }
+
+    /// What looks after the peer has written to it.
+    fn kept_alive(&mut self, status: WcStatus) {
+        // The peer may just have ended the connection in good order, of which the event tells.
+        if status != WcStatus::IB_WC_SUCCESS && !self.ends_with_connection {
+            self.failed(status);
         }
     }
 
@@ -193,6 +212,7 @@ impl Traffic {
         posted
     }
 
+    #[cold]
     fn failed(&mut self, status: WcStatus) {
         let is_flush = [WcStatus::IB_WC_WR_FLUSH_ERR, self.overtaken].contains(&status);
         self.counters.failures += u64::from(!is_flush);

@@ -124,13 +124,11 @@ impl BufferQueues {
             // where it stays until the request has completed or the queue pair is destroyed, unless
             // it is not posted; the buffer keeps it allocated and registered, and there nobody
             // writes to it or reads it. The identifier is of our own.
-            if let Some(rung) = unsafe { qp.try_post_send(&request) } {
-                return rung.map_err(Failure::of_ringing);
+            match unsafe { qp.try_post_send(&request) } {
+                Some(rung) => rung.map_err(Failure::of_ringing),
+                // SAFETY: as above.
+                None => unsafe { send_with_care(qp, &request) },
             }
-            let mut queue = qp.send_queue().map_err(Failure::unposted)?;
-            // SAFETY: as above.
-            unsafe { queue.push(&request) }.map_err(Failure::unposted)?;
-            queue.ring().map_err(Failure::of_ringing)
         })
     }
 
@@ -147,13 +145,11 @@ impl BufferQueues {
         self.post(buffer, length, None, |qp, wr_id, scatter| {
             let request = ReceiveRequest { wr_id, scatter };
             // SAFETY: as in `send`.
-            if let Some(settled) = unsafe { qp.try_post_recv(&request) } {
-                return settled.map_err(Failure::of_ringing);
+            match unsafe { qp.try_post_recv(&request) } {
+                Some(settled) => settled.map_err(Failure::of_ringing),
+                // SAFETY: as in `send`.
+                None => unsafe { receive_with_care(qp, &request) },
             }
-            let mut queue = qp.receive_queue().map_err(Failure::unposted)?;
-            // SAFETY: as in `send`.
-            unsafe { queue.push(&request) }.map_err(Failure::unposted)?;
-            queue.ring().map_err(Failure::of_ringing)
         })
     }
 
@@ -231,6 +227,32 @@ impl BufferQueues {
     }
 }
 
+/// Posts a request, wherever the queue pair is, and whoever has the queue.
+///
+/// # Safety
+///
+/// That of [`SendQueue::push`](super::SendQueue::push).
+#[cold]
+unsafe fn send_with_care(qp: &QueuePair, request: &SendRequest<'_>) -> Result<(), Failure> {
+    let mut queue = qp.send_queue().map_err(Failure::unposted)?;
+    // SAFETY: the contract of this function is that of the callee.
+    unsafe { queue.push(request) }.map_err(Failure::unposted)?;
+    queue.ring().map_err(Failure::of_ringing)
+}
+
+/// The same of a receive.
+///
+/// # Safety
+///
+/// That of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+#[cold]
+unsafe fn receive_with_care(qp: &QueuePair, request: &ReceiveRequest<'_>) -> Result<(), Failure> {
+    let mut queue = qp.receive_queue().map_err(Failure::unposted)?;
+    // SAFETY: the contract of this function is that of the callee.
+    unsafe { queue.push(request) }.map_err(Failure::unposted)?;
+    queue.ring().map_err(Failure::of_ringing)
+}
+
 /// What is to hold the buffers of a queue pair, and the address handles: with room for those of a whole
 /// queue, so that posting allocates nothing, but for no more than there are in earnest. How many the queue
 /// holds is the kernel's word alone.
@@ -262,8 +284,8 @@ fn poll(
     let mut polled = 0;
     loop {
         let count = cq.poll(done)?;
-        if count > 0 {
-            polled += hand_over(&done[..count], number, posted, addresses, &mut each);
+        for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
+            polled += usize::from(hand_over(completion, posted, addresses, &mut each));
         }
         // Others may complete meanwhile, for ever.
         if count < done.len() || posted.len() == 0 {
@@ -272,29 +294,29 @@ fn poll(
     }
 }
 
-/// Hands over what is `done`; how many that are. Not inlined: a poll that finds nothing, as most do of one who waits, is
-/// not to prepare for it.
+/// Hands over the buffer of what is done, if it is here. Not inlined: a poll that finds nothing, as most do of one who
+/// waits, is not to prepare for it.
 #[inline(never)]
 fn hand_over(
-    done: &[Completion],
-    number: u32,
+    completion: &Completion,
     posted: &mut Outstanding<Buffer>,
     addresses: &mut VecDeque<(u64, AddressHandle)>,
     each: &mut impl FnMut(Buffer, &Completion),
-) -> usize {
-    let mut count = 0;
-    for completion in done.iter().filter(|completion| completion.qp_num() == number) {
-        let wr_id = completion.wr_id();
-        let Some(buffer) = posted.take(wr_id) else { continue };
-        if !addresses.is_empty() {
-            let found = addresses.binary_search_by_key(&wr_id, |(id, _)| *id);
-            // Sends complete in the order in which they were posted.
-            addresses.drain(..found.map_or(0, |place| place + 1));
-        }
-        count += 1;
-        each(buffer, completion);
+) -> bool {
+    let Some(buffer) = posted.take(completion.wr_id()) else { return false };
+    if !addresses.is_empty() {
+        let_go(addresses, completion.wr_id());
     }
-    count
+    each(buffer, completion);
+    true
+}
+
+/// Lets go of the address handle of the datagram `wr_id`, if it is one, and of those before it: sends complete in the order
+/// in which they were posted.
+#[inline(never)]
+fn let_go(addresses: &mut VecDeque<(u64, AddressHandle)>, wr_id: u64) {
+    let found = addresses.binary_search_by_key(&wr_id, |(id, _)| *id);
+    addresses.drain(..found.map_or(0, |place| place + 1));
 }
 
 /// Why a request could not be posted, and whether it is all the same.

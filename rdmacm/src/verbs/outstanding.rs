@@ -18,8 +18,8 @@ static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Outstanding<T> {
     /// The next identifier, without its place.
     next: u64,
-    /// So many of the lowest bits of an identifier say the place; those above count.
-    place_bits: u32,
+    /// From one identifier to the next, a power of two: the bits below say the place.
+    step: u64,
     /// How many there may be.
     most: usize,
     places: Vec<Place<T>>,
@@ -40,9 +40,9 @@ impl<T> Outstanding<T> {
     /// Room for as many requests as `most`, but for no more than 2^23.
     pub(super) fn new(most: u32) -> Self {
         let most = most.min(1 << 23);
-        let place_bits = most.max(1).next_power_of_two().trailing_zeros();
+        let step = most.max(1).next_power_of_two().into();
         let most = usize::try_from(most).expect("24 bits fit");
-        Self { next: run(), place_bits, most, places: Vec::new(), free: None, count: 0 }
+        Self { next: run(), step, most, places: Vec::new(), free: None, count: 0 }
     }
 
     /// How many there are.
@@ -51,18 +51,11 @@ impl<T> Outstanding<T> {
     }
 
     /// Puts in what belongs to the next request; its identifier. `what` comes back where there is no room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&mut self, what: T) -> Result<u64, T> {
-        let place = match self.free {
-            Some(place) => place,
-            None if self.places.len() < self.most => {
-                self.places.push(Place::Free(None));
-                u32::try_from(self.places.len() - 1).expect("24 bits fit")
-            }
-            None => return Err(what),
-        };
+        let Some(place) = self.free.or_else(|| self.add()) else { return Err(what) };
         let id = self.next | u64::from(place);
-        let next = self.next + (1 << self.place_bits);
+        let next = self.next + self.step;
         self.next = if next % (1 << RUN_BITS) == 0 { run() } else { next };
         let index = self.place(id);
         self.free = match mem::replace(&mut self.places[index], Place::Taken(id, what)) {
@@ -71,6 +64,16 @@ impl<T> Outstanding<T> {
         };
         self.count += 1;
         Ok(id)
+    }
+
+    /// One more place, if there may be one.
+    #[cold]
+    fn add(&mut self) -> Option<u32> {
+        if self.places.len() == self.most {
+            return None;
+        }
+        self.places.push(Place::Free(None));
+        u32::try_from(self.places.len() - 1).ok()
     }
 
     /// Takes out what belongs to the request `id`, if that is one of those.
@@ -99,7 +102,7 @@ impl<T> Outstanding<T> {
     }
 
     fn place(&self, id: u64) -> usize {
-        usize::try_from(id % (1 << self.place_bits)).expect("24 bits fit")
+        usize::try_from(id & (self.step - 1)).expect("24 bits fit")
     }
 }
 
@@ -163,7 +166,7 @@ mod tests {
         let mut all = HashSet::new();
         for table in &mut tables {
             // To the end of a run and beyond.
-            table.next |= (1 << RUN_BITS) - (3 << table.place_bits);
+            table.next |= (1 << RUN_BITS) - 3 * table.step;
         }
         for _ in 0..8 {
             for table in &mut tables {

@@ -9,6 +9,7 @@ use super::DatagramSocket;
 use super::peer::Peer;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
+use super::traffic::End;
 use crate::addr::Address;
 use crate::cm::Membership;
 use crate::error::{ErrorKind, Result};
@@ -121,11 +122,11 @@ impl<'a> Joining<'a> {
     }
 
     /// What has come of it, where that is known or will not be.
-    pub(super) fn answer(&self, state: &mut State) -> Option<Result<Result<Peer>, ErrorKind>> {
+    pub(super) fn answer(&self, state: &mut State) -> Option<Result<Result<Peer>, End>> {
         let rendezvous = state.rendezvous.as_mut();
         match rendezvous.and_then(|found| found.groups.answer(self.address, self.waits)) {
             Some(answer) => Some(Ok(answer)),
-            None => state.traffic.failure().map(Err),
+            None => state.traffic.end.map(Err),
         }
     }
 

@@ -3,8 +3,9 @@
 use super::peer::Peer;
 use super::shared::{Operation, Shared};
 use super::state::State;
+use super::traffic::End;
 use crate::addr::Address;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::registry::Token;
 
 /// A peer that is asked where to send.
@@ -35,10 +36,10 @@ impl<'a> Resolving<'a> {
     }
 
     /// What has come of it, where that is known or will not be.
-    pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Result<Peer>, ErrorKind>> {
+    pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Result<Peer>, End>> {
         match state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.resolved(self.token)) {
             Some(answer) => Some(Ok(answer)),
-            None => state.traffic.failure().map(Err),
+            None => state.traffic.end.map(Err),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::buffer::Buffer;
 use super::shared::{Locked, Operation, Patience, Shared};
 use super::state::{Interest, State};
-use super::traffic::Sent;
+use super::traffic::{End, Sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{self, SendOperation, WcStatus};
 
@@ -47,7 +47,7 @@ impl Shared {
         operation: SendOperation<'_>,
         patience: Patience,
     ) -> Result<Buffer> {
-        let (guarded, index) = self.start_locked(what, buffer, operation, Sent::Wanted)?;
+        let (guarded, index) = self.start_locked(what, buffer, operation, true)?;
         let wanted = Wanted { shared: self, index };
         let memory = self.until_from(guarded, what, patience, |state| state.sent(index))?;
         Ok(wanted.back(memory))
@@ -61,7 +61,7 @@ impl Shared {
         buffer: Buffer,
         operation: SendOperation<'_>,
     ) -> Result<Wanted<'_>> {
-        let (_, index) = self.start_locked(what, buffer, operation, Sent::Wanted)?;
+        let (_, index) = self.start_locked(what, buffer, operation, true)?;
         Ok(Wanted { shared: self, index })
     }
 
@@ -72,20 +72,20 @@ impl Shared {
         buffer: Buffer,
         operation: SendOperation<'_>,
     ) -> Result<()> {
-        self.start_locked(what, buffer, operation, Sent::Unwanted).map(drop)
+        self.start_locked(what, buffer, operation, false).map(drop)
     }
 
-    /// Posts a buffer, of which `then` is to become: its index, and the state, which is locked still.
+    /// Posts a buffer, for which somebody waits or not: its index, and the state, which is locked still.
+    #[inline(always)]
     fn start_locked(
         self: &Arc<Self>,
         what: Operation,
         buffer: Buffer,
         operation: SendOperation<'_>,
-        then: Sent,
+        is_wanted: bool,
     ) -> Result<(Locked<'_>, usize)> {
         if !buffer.is_of(self) {
-            let reason = "the buffer is of another connection or socket";
-            return Err(Error::invalid(what.name(), self.name.clone(), reason));
+            return Err(self.has_another(what));
         }
         let length = buffer.len();
         let mut guarded = self.lock(what.name())?;
@@ -93,27 +93,21 @@ impl Shared {
         let memory = buffer.into_memory();
         let index = memory.index();
         if guarded.state.traffic.is_broken {
-            if let Err(error) = guarded.state.poll(Interest::All) {
+            if let Err(error) = self.mend(&mut guarded, what) {
                 drop(guarded);
                 self.give_back(memory);
                 return Err(error);
             }
-            self.tell_all(&mut guarded);
-        }
-        if guarded.state.traffic.is_broken {
-            drop(guarded);
-            self.give_back(memory);
-            return Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)));
         }
         let State { parts, traffic, .. } = &mut guarded.state;
         let (Some(parts), None) = (parts.as_mut(), traffic.end) else {
-            let failure = traffic.failure().unwrap_or(ErrorKind::Disconnected);
+            let end = traffic.end.unwrap_or(End::Here);
             // The memory may be deregistered with it, for which nobody is to wait.
             drop(guarded);
-            return Err(self.error(what, failure));
+            return Err(self.error(what, end.kind()));
         };
         // First: another thread may poll its completion at once.
-        traffic.sends[index] = then;
+        traffic.sends[index] = if is_wanted { Sent::Wanted } else { Sent::Unwanted };
         traffic.sending += 1;
         let Err(refused) = parts.queues.send(memory, length, operation) else {
             traffic.counters.posted(what, length);
@@ -130,6 +124,23 @@ impl Shared {
             None => traffic.counters.posted(what, length),
         }
         Err(refused.error)
+    }
+
+    #[cold]
+    fn has_another(&self, what: Operation) -> Error {
+        let reason = "the buffer is of another connection or socket";
+        Error::invalid(what.name(), self.name.clone(), reason)
+    }
+
+    /// Has a socket work again that has failed, if it can by now.
+    #[cold]
+    fn mend(&self, guarded: &mut Locked<'_>, what: Operation) -> Result<()> {
+        guarded.state.poll(Interest::All)?;
+        self.tell_all(guarded);
+        match guarded.state.traffic.is_broken {
+            true => Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR))),
+            false => Ok(()),
+        }
     }
 
     /// Waits until what was posted has been sent.

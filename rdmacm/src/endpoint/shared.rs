@@ -294,7 +294,7 @@ impl Shared {
         &self,
         operation: Operation,
         patience: Patience,
-        done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+        done: impl FnMut(&mut State) -> Option<Result<T, End>>,
     ) -> Result<T> {
         self.until_from(self.lock(operation.name())?, operation, patience, done)
     }
@@ -306,7 +306,7 @@ impl Shared {
         mut guarded: Locked<'_>,
         operation: Operation,
         patience: Patience,
-        mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+        mut done: impl FnMut(&mut State) -> Option<Result<T, End>>,
     ) -> Result<T> {
         guarded.telling.is_task = patience.is_task();
         let found = match self.look(&mut guarded, operation.interest(), patience, &mut done)? {
@@ -324,7 +324,7 @@ impl Shared {
             }
         };
         match found {
-            Some(found) => found.map_err(|kind| self.error(operation, kind)),
+            Some(found) => found.map_err(|end| self.error(operation, end.kind())),
             None => Err(self.is_late(operation, patience)),
         }
     }
@@ -613,9 +613,8 @@ impl Shared {
             // The event that tells this socket may be on its way still.
             traffic.ended(End::Gone);
         }
-        let failure = traffic.failure();
-        let (Some(parts), Some(rendezvous), None) = (parts, rendezvous, &failure) else {
-            return Err(self.error(operation, failure.unwrap_or(ErrorKind::Disconnected)));
+        let (Some(parts), Some(rendezvous), None) = (parts, rendezvous, traffic.end) else {
+            return Err(self.error(operation, traffic.end.unwrap_or(End::Here).kind()));
         };
         each(rendezvous, parts)
     }

@@ -74,68 +74,68 @@ impl State {
     }
 
     /// A buffer for sending that nobody has, where there is one or will be none.
-    pub(super) fn buffer(&mut self) -> Option<Result<Buffer, ErrorKind>> {
+    pub(super) fn buffer(&mut self) -> Option<Result<Buffer, End>> {
         match self.traffic.end {
             // What would be sent now would be lost.
             None if self.traffic.is_broken => None,
             None => self.traffic.free.pop().map(Ok),
-            Some(_) => self.traffic.failure().map(Err),
+            Some(end) => Some(Err(end)),
         }
     }
 
     /// The buffer for sending that has this index, where its message was sent or will not be.
-    pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, ErrorKind>> {
+    pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, End>> {
         let sent = &mut self.traffic.sends[index];
         match sent {
             Sent::Done(_, WcStatus::IB_WC_SUCCESS) => sent.give_up().map(Ok),
             // It is there still, for who gives up.
-            Sent::Done(_, status) => Some(Err(ErrorKind::Failed(*status))),
-            Sent::Wanted | Sent::Unwanted => self.traffic.failure().map(Err),
+            Sent::Done(_, status) => Some(Err(End::Failed(*status))),
+            Sent::Wanted | Sent::Unwanted => self.traffic.end.map(Err),
         }
     }
 
     /// That all was sent, where it was or will not be.
-    pub(super) fn flushed(&mut self) -> Option<Result<(), ErrorKind>> {
+    pub(super) fn flushed(&mut self) -> Option<Result<(), End>> {
         let traffic = &mut self.traffic;
         if traffic.sending > 0 {
-            return traffic.failure().map(Err);
+            return traffic.end.map(Err);
         }
         match traffic.lost {
             None => Some(Ok(())),
             // Of a connection, how that ended says why.
-            Some(_) if traffic.senders.is_none() => traffic.failure().map(Err),
+            Some(_) if traffic.senders.is_none() => traffic.end.map(Err),
             Some(status) => {
                 traffic.lost = None;
-                Some(Err(ErrorKind::Failed(status)))
+                Some(Err(End::Failed(status)))
             }
         }
     }
 
     /// The next message, or that there is none, where it is there or will not be.
-    pub(super) fn message(&mut self) -> Option<Result<Option<Arrived>, ErrorKind>> {
+    pub(super) fn message(&mut self) -> Option<Result<Option<Arrived>, End>> {
         if let Some(arrived) = self.traffic.inbox.pop_front() {
             return Some(Ok(Some(arrived)));
         }
         match self.traffic.end {
             Some(End::There) => Some(Ok(None)),
-            _ => self.traffic.failure().map(Err),
+            end => end.map(Err),
         }
     }
 
     /// The next datagram, or the loss of a group, where there is one or will be none.
-    pub(super) fn datagram(&mut self) -> Option<Result<Result<Arrived>, ErrorKind>> {
+    pub(super) fn datagram(&mut self) -> Option<Result<Result<Arrived>, End>> {
         if let Some(arrived) = self.traffic.inbox.pop_front() {
             return Some(Ok(Ok(arrived)));
         }
         let loss = self.rendezvous.as_mut().and_then(|rendezvous| rendezvous.groups.loss());
         match loss {
             Some(error) => Some(Ok(Err(error))),
-            None => self.traffic.failure().map(Err),
+            None => self.traffic.end.map(Err),
         }
     }
 
     /// That there is nothing more to hear of the peer, which was told of the end.
-    pub(super) fn closed(&mut self) -> Option<Result<(), ErrorKind>> {
+    pub(super) fn closed(&mut self) -> Option<Result<(), End>> {
         let is_over = self.disconnected || self.parts.is_none() || self.traffic.is_dead();
         is_over.then_some(Ok(()))
     }

@@ -85,6 +85,17 @@ pub(super) struct Arrived {
     pub(super) sender: Option<Peer>,
 }
 
+impl End {
+    /// Of what is tried after it.
+    pub(super) fn kind(self) -> ErrorKind {
+        match self {
+            Self::Here | Self::There => ErrorKind::Disconnected,
+            Self::Failed(status) => ErrorKind::Failed(status),
+            Self::Gone => ErrorKind::DeviceGone(libc::ENODEV),
+        }
+    }
+}
+
 impl Sent {
     /// The buffer, where it is there; nobody waits for it any more.
     pub(super) fn give_up(&mut self) -> Option<Buffer> {
@@ -251,15 +262,6 @@ impl Traffic {
             }
         }
     }
-
-    /// Why nothing moves any more, on a connection that has ended.
-    pub(super) fn failure(&self) -> Option<ErrorKind> {
-        Some(match self.end? {
-            End::Here | End::There => ErrorKind::Disconnected,
-            End::Failed(status) => ErrorKind::Failed(status),
-            End::Gone => ErrorKind::DeviceGone(libc::ENODEV),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -306,10 +308,8 @@ mod tests {
             ([End::Gone, End::There], End::Gone),
         ] {
             let mut traffic = traffic(false);
-            assert!(traffic.failure().is_none());
             ends.iter().for_each(|end| traffic.ended(*end));
             assert_eq!(traffic.end, Some(counts), "of {ends:?}");
-            assert!(traffic.failure().is_some());
         }
     }
 

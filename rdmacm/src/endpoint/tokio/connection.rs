@@ -16,6 +16,7 @@ use crate::endpoint::Counters;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
+use crate::endpoint::traffic::End;
 use crate::error::{ErrorKind, Result};
 use crate::sys::reactor::Watched;
 use crate::verbs::SendOperation;
@@ -221,7 +222,7 @@ impl Connection {
     pub(super) async fn until<T>(
         &self,
         operation: Operation,
-        done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+        done: impl FnMut(&mut State) -> Option<Result<T, End>>,
     ) -> Result<T> {
         until(self.shared(), &self.watched, operation, done).await
     }

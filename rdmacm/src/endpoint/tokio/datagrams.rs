@@ -14,8 +14,9 @@ use crate::endpoint::group::Joining;
 use crate::endpoint::resolving::Resolving;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
+use crate::endpoint::traffic::End;
 use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Group, Peer};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::sys::reactor::Watched;
 
 /// Sends and receives datagrams: for tasks.
@@ -233,7 +234,7 @@ impl DatagramSocket {
     async fn until<T>(
         &self,
         operation: Operation,
-        done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+        done: impl FnMut(&mut State) -> Option<Result<T, End>>,
     ) -> Result<T> {
         until(self.shared(), &self.watched, operation, done).await
     }

@@ -26,6 +26,7 @@ use std::task::Poll;
 use super::off::refused;
 use crate::endpoint::shared::{Operation, Patience, Shared};
 use crate::endpoint::state::State;
+use crate::endpoint::traffic::End;
 use crate::error::{ErrorKind, Result};
 use crate::sys::reactor::{Readable, Watched};
 
@@ -35,7 +36,7 @@ pub(super) async fn until<T>(
     shared: &Shared,
     watched: &Watched,
     operation: Operation,
-    mut done: impl FnMut(&mut State) -> Option<Result<T, ErrorKind>>,
+    mut done: impl FnMut(&mut State) -> Option<Result<T, End>>,
 ) -> Result<T> {
     let waiting = shared.tasks.enter();
     let mut readable = None;

@@ -106,8 +106,10 @@ impl Shared {
             drop(guarded);
             return Err(self.error(what, end.kind()));
         };
-        // First: another thread may poll its completion at once.
-        traffic.sends[index] = if is_wanted { Sent::Wanted } else { Sent::Unwanted };
+        // First: another thread may poll its completion at once. What is not posted is wanted by nobody.
+        if is_wanted {
+            traffic.sends[index] = Sent::Wanted;
+        }
         traffic.sending += 1;
         let Err(refused) = parts.queues.send(memory, length, operation) else {
             traffic.counters.posted(what, length);

@@ -119,13 +119,12 @@ impl Traffic {
             Sent::Wanted if completion.is_success() || self.senders.is_some() => {
                 *sent = Sent::Done(buffer, status);
             }
+            Sent::Unwanted if completion.is_success() => self.free.push(buffer),
             _ => {
                 *sent = Sent::Unwanted;
                 self.free.push(buffer);
-                if !completion.is_success() {
-                    // The first one says why, of those behind it only that.
-                    self.lost.get_or_insert(status);
-                }
+                // The first one says why, of those behind it only that.
+                self.lost.get_or_insert(status);
             }
         }
         if !completion.is_success() {

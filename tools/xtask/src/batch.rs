@@ -47,6 +47,8 @@ pub(crate) struct Batch<'a> {
     artifact: &'a Artifact,
     guest: &'a Guest,
     tests: Vec<String>,
+    /// Of the program's environment: `NAME=value`.
+    setting: Option<&'static str>,
 }
 
 /// How a test program ended: what it counted, and whether it was content.
@@ -69,7 +71,12 @@ impl<'a> Batch<'a> {
             place_of(test) == Some(place) && needs(test).all(|d| guest.devices.contains(&d))
         };
         let tests: Vec<String> = tests.iter().filter(belongs).cloned().collect();
-        (!tests.is_empty()).then_some(Self { place, artifact, guest, tests })
+        (!tests.is_empty()).then_some(Self { place, artifact, guest, tests, setting: None })
+    }
+
+    /// The same with `setting`, a `NAME=value`, in the program's environment.
+    pub(crate) fn with(self, setting: &'static str) -> Self {
+        Self { setting: Some(setting), ..self }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -132,8 +139,9 @@ impl<'a> Batch<'a> {
     fn command(&self, tests: &[String]) -> Vec<OsString> {
         let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
         tools.push(host::build_directory().join("debug").join(TOOLS));
-        let mut command =
-            vec![OsString::from("env"), tools, OsString::from(&self.artifact.program)];
+        let mut command = vec![OsString::from("env"), tools];
+        command.extend(self.setting.map(OsString::from));
+        command.push(OsString::from(&self.artifact.program));
         command.extend(arguments(tests).map(OsString::from));
         command
     }

@@ -224,14 +224,19 @@ fn build() -> Result<Vec<Artifact>> {
     if !status.success() {
         return Err(Error::new("cannot build the tests: cargo says why above"));
     }
-    let mut cargo = host::cargo();
-    cargo.args(["build", "--quiet", "--workspace", "--bin", TOOLS]);
-    host::run(&mut cargo, "build the tools that the tests run")?;
+    build_tools()?;
     let manifest = batch::directory().join("Cargo.toml");
     let manifest = manifest
         .to_str()
         .ok_or_else(|| Error::new(format!("the path {} is not valid UTF-8", manifest.display())))?;
     Ok(libtest::integration_tests(&String::from_utf8_lossy(&messages), manifest))
+}
+
+/// Builds the program that the tests run besides the C ones.
+pub(crate) fn build_tools() -> Result<()> {
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--quiet", "--workspace", "--bin", TOOLS]);
+    host::run(&mut cargo, "build the tools that the tests run")
 }
 
 /// Runs what needs no bed.

@@ -28,7 +28,7 @@ const BOOT: Duration = Duration::from_secs(60);
 const WATCH: Duration = Duration::from_millis(200);
 
 /// How often a guest is started that does not become ready: QEMU before 8.1, once in many boots, runs into a stale breakpoint
-/// ([`console::met_stale_breakpoint`]), or never gets past such code.
+/// ([`console::broke_by_itself`]), or never gets past such code.
 const BOOTS: u32 = 3;
 
 /// What a kernel gets told. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a
@@ -125,8 +125,7 @@ impl Machine {
             Ok(_) => (directory.keep(), String::new()),
             Err(_) => (directory.keep(), console::tail(&console)),
         };
-        let broke = console::met_stale_breakpoint(&console) || console::lost_gid_table(&console);
-        let fault = if broke { GUESTS_FAULT } else { "" };
+        let fault = if console::broke_by_itself(&console) { GUESTS_FAULT } else { "" };
         result
             .map_err(|error| {
                 Error::new(format!(

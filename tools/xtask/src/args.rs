@@ -27,8 +27,8 @@ A command line that is wrong ends with status 2.
       Runs a program of this machine in a virtual machine that sees this machine's files (what is
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
       fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N
-      killed it; 125: the virtual machine failed; 126: its kernel complained (BUG, WARNING, Oops);
-      127: the program could not be started. Without --timeout it has 300 seconds; without
+      killed it; 125: the virtual machine failed, or its time was over; 126: its kernel complained (BUG,
+      WARNING, Oops); 127: the program could not be started. Without --timeout it has 300 seconds; without
       --processors, two if this machine has them; without --kernel, 6.12; without --device, every
       device that the kernel has. With --icount its clock counts instructions, two nanoseconds each, so
       that the time of what it executes does not depend on what else this machine does; while it is
@@ -68,7 +68,7 @@ A command line that is wrong ends with status 2.
 
   soak [--minutes N] [--kernel 6.1|6.12]
       Makes connections and breaks them at random for N minutes, 30 without it, with many threads, on both
-      levels of the library and both devices, with data that is checked; meanwhile looks 30 times at the
+      levels of the library and both devices, with data that is checked; meanwhile looks up to 30 times at the
       memory, descriptors and kernel objects that are there while nobody has a connection: a table, a
       verdict, which is the exit status too, and a picture, soak-KERNEL.svg in cargo's target directory.
 
@@ -158,7 +158,10 @@ fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
             }
             Some("--icount") => guest.counts_instructions = true,
             Some("--") => break,
-            _ => return Err(Error::new(format!("unknown option {option:?}; {HELP}"))),
+            _ => {
+                let what = format!("vm: {option:?} is no option; before the program stands --");
+                return Err(Error::new(format!("{what}; {HELP}")));
+            }
         }
     }
     guest.devices = if devices.is_empty() { guest.kernel.devices().to_vec() } else { devices };
@@ -432,7 +435,7 @@ mod tests {
             ("static now", "static does not take \"now\""),
             ("ci quickly", "ci does not take \"quickly\""),
             ("vm", "program is missing"),
-            ("vm true", "unknown option \"true\""),
+            ("vm true", "before the program stands --"),
             ("vm --kernel", "--kernel needs a value"),
             ("vm --kernel 5.4 -- true", "--kernel does not take \"5.4\""),
             ("vm --device mlx5 -- true", "--device does not take"),

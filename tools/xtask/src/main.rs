@@ -32,9 +32,10 @@ mod test;
 mod vm;
 
 use std::env;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use guest::error::Error;
+use guest::error::{Context, Error};
 
 use crate::args::Task;
 
@@ -48,8 +49,8 @@ fn main() -> ExitCode {
     };
     let done = match task {
         Task::Help => {
-            eprint!("{}", args::USAGE);
-            Ok(ExitCode::SUCCESS)
+            let written = io::stdout().write_all(args::USAGE.as_bytes());
+            written.map(|()| ExitCode::SUCCESS).context("say how it is used")
         }
         Task::Demo => demo::run(None),
         Task::Api { renew } => api::run(renew),

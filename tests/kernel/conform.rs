@@ -100,6 +100,10 @@ fn a_node_that_cannot_be_opened_is_named() {
     let manager = rdmacm::device::rdma_cm();
     in_child(|| {
         hide("/dev/infiniband");
+        let (output, said) = run(&[]);
+        assert_eq!((output.status.code(), said.as_str()), (Some(3), ""));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("ENOENT; load the kernel's RDMA modules"), "{errors}");
         make(&manager.path(), manager.device_number().expect("known"), 0o666);
         // A number of nobody's.
         make(&node, libc::makedev(1, 200), 0o666);

@@ -9,6 +9,8 @@ use nix::errno::Errno;
 pub(crate) enum Failure {
     /// What failed, one sentence each: `cannot add the RDMA link rxe0 (rxe on v0): ...`.
     Failed(Vec<String>),
+    /// What it works on is not here, so that nothing was done.
+    Absent(String),
     /// The output could not be written.
     Output(io::Error),
 }
@@ -25,7 +27,7 @@ impl Failure {
             Self::Failed(messages) => Self::Failed(
                 messages.iter().map(|message| format!("{subject}: {message}")).collect(),
             ),
-            output => output,
+            other => other,
         }
     }
 }

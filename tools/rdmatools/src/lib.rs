@@ -139,17 +139,18 @@ fn run(args: Vec<OsString>, out: &mut Output, err: &mut dyn Write) -> u8 {
 
 /// Says why `applet` failed, and returns the exit status.
 fn report(done: Result<(), Failure>, applet: &str, err: &mut dyn Write) -> u8 {
-    let messages = match done {
+    let (status, messages) = match done {
         Ok(()) => return 0,
         Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return 0,
-        Err(Failure::Output(error)) => vec![format!("cannot write the output: {error}")],
-        Err(Failure::Failed(messages)) => messages,
+        Err(Failure::Output(error)) => (1, vec![format!("cannot write the output: {error}")]),
+        Err(Failure::Failed(messages)) => (1, messages),
+        Err(Failure::Absent(message)) => (3, vec![message]),
     };
     for message in messages {
         // In one piece, which others' lines do not get into.
         let _ = err.write_all(format!("{PROGRAM} {applet}: {message}\n").as_bytes());
     }
-    1
+    status
 }
 
 /// Turns `link ...`, the call by an applet's own name, into `rdmatools link ...`.

@@ -35,7 +35,9 @@ const NODES: &str = "/dev/infiniband";
 
 /// Check that the kernel keeps the ABI of rdma_cm and uverbs
 #[derive(Debug, Args)]
-#[command(after_help = "The output is TAP version 14; any violation makes the exit status 1.")]
+#[command(
+    after_help = "The output is TAP version 14; any violation makes the exit status 1, nothing to check here 3."
+)]
 pub(crate) struct Options {
     /// Only checks whose id contains this
     #[arg(value_name = "FILTER", default_value = "")]
@@ -105,25 +107,29 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     }
 }
 
+/// Where the connection manager is not to be had.
+const REMEDY: &str =
+    "load the kernel's RDMA modules (modprobe rdma_ucm), or give the container the node";
+
 /// What there is to check.
 fn look_around(options: &Options, kernel: &mut Real) -> Result<Setting, Failure> {
     let version = options.kernel.map_or_else(running, Ok)?;
     kernel.open(RDMA_CM).map_err(|errno| {
         let why = Outcome::Errno(errno);
-        Failure::because(format!("cannot open {RDMA_CM} (modprobe rdma_ucm): {why}"))
+        Failure::Absent(format!("cannot open {RDMA_CM}: {why}; {REMEDY}"))
     })?;
     kernel.end();
     let address = options.all.map(ucma::sockaddr);
     let guid = match (&address, options.all) {
         (Some(address), Some(ip)) => {
             let guid = ucma::node_guid(kernel, address);
-            let none = || Failure::because(format!("no RDMA device has the address {ip}"));
+            let none = || Failure::Absent(format!("no RDMA device has the address {ip}"));
             Some(guid.ok_or_else(none)?)
         }
         _ => None,
     };
     let found = match &options.device {
-        Some(node) => Ok(usable(slice::from_ref(node), None, kernel).map_err(Failure::because)?),
+        Some(node) => Ok(usable(slice::from_ref(node), None, kernel).map_err(Failure::Absent)?),
         None => usable(&verbs_nodes(), guid, kernel),
     };
     let driver = found.as_ref().map_or(Driver::Other, |(_, driver)| *driver);

@@ -113,6 +113,14 @@ fn gid(address: &str) -> (String, String) {
     (entry.index.to_string(), address.to_string())
 }
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn on_roce_the_gid_is_to_be_chosen() {
+    let ended = Program::Ours.run("ibv_rc_pingpong", &["-d", "rxe0"]).finish();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.stderr.contains("-g INDEX, of those that devinfo -v shows"), "{}", ended.stderr);
+}
+
 /// Waits until a server listens on TCP's `port`.
 fn listening(mut server: Process, port: &str) -> Process {
     let port: u16 = port.parse().expect("a port");

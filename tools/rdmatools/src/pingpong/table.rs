@@ -113,10 +113,16 @@ impl<'a> Table<'a> {
         let options = self.game.options;
         let context = self.pd.context();
         let port = context.query_port(options.ib_port)?;
-        if port.link_layer != LinkLayer::IB_LINK_LAYER_ETHERNET && port.lid == 0 {
+        let is_ethernet = port.link_layer == LinkLayer::IB_LINK_LAYER_ETHERNET;
+        if !is_ethernet && port.lid == 0 {
             return Err(Failure::because("the port has no LID"));
         }
         let gid = match options.gid_index {
+            None if is_ethernet => {
+                let reason =
+                    "on RoCE the GID is to be chosen: -g INDEX, of those that devinfo -v shows";
+                return Err(Failure::because(reason));
+            }
             None => Gid::default(),
             Some(index) => {
                 let mut gids = context.device().port(options.ib_port.into())?.gids()?;

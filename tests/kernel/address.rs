@@ -70,7 +70,8 @@ fn an_address_of_siw_binds_to_it() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_wildcard_listener_has_no_device_and_its_requests_have() {
     let (ours, theirs) = (channel(), channel());
-    for wildcard in ["0.0.0.0:0", "[::]:0"] {
+    // The kernel takes a loopback address for a wildcard.
+    for wildcard in ["0.0.0.0:0", "[::]:0", "127.0.0.1:0", "[::1]:0"] {
         let (listener, bound) = listen(&theirs, address(wildcard));
         listener.context().expect_err("no device");
         let server = match bound.is_ipv4() {

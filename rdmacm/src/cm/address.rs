@@ -19,8 +19,8 @@ const NO_DEVICE: &str =
     "no RDMA device leads there: try the address of a network device that has one";
 
 impl CmId {
-    /// Binds the id to a local address: to all of them with the unspecified one, to a port of the
-    /// kernel's choice with port 0.
+    /// Binds the id to a local address: to all of them with the unspecified one, or with a loopback
+    /// address, which the kernel takes for that; to a port of the kernel's choice with port 0.
     ///
     /// `RDMA_USER_CM_CMD_BIND`. No event follows. An address of a device's port also binds the id
     /// to that device.

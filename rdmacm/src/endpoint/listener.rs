@@ -41,8 +41,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a local address: on all of them with the unspecified one, on a port of the
-    /// kernel's choice with port 0. As many requests wait as the kernel allows.
+    /// Listens on a local address: on all of them with the unspecified one, or with a loopback
+    /// address, which the kernel takes for that; on a port of the kernel's choice with port 0. As
+    /// many requests wait as the kernel allows.
     ///
     /// [`CmId::bind`], [`CmId::listen`].
     ///

@@ -257,10 +257,10 @@ fn leaves_nothing(count: usize, seed: u64, stage: impl Fn(usize) -> usize) {
     assert_eq!(after, before);
     let grown = now.saturating_sub(anonymous);
     assert!(grown < count * REGION / 2, "{grown} bytes more are mapped");
-    // Nor does the library's own table grow.
+    // Nor does the library's own table grow, but for what the threads had not dropped yet.
     let place = |token: rdmacm::Token| token.get() & 0xffff_ffff;
     let last = place(id(&channel).token());
-    assert!(last < place(token) + 32, "{token} was followed by place {last}");
+    assert!(last < place(token) + count as u64 / 2, "{token} was followed by place {last}");
     drop((keeper, context, channel));
     let (after, _) = held();
     assert_eq!(after, closed);

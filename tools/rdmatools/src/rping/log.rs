@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rdmacm::Token;
@@ -29,7 +29,7 @@ impl<'a> Log<'a> {
             return Ok(());
         }
         let line = [heading.as_bytes(), b" ", pattern::text(data), b"\n"].concat();
-        self.line(&line)
+        self.out().write_all(&line)
     }
 
     /// With `-d`: what happens to an id, and when, in seconds since the program started.
@@ -37,8 +37,10 @@ impl<'a> Log<'a> {
         if !self.debug {
             return Ok(());
         }
+        // First: the times of the lines ascend, whichever thread prints them.
+        let mut out = self.out();
         let seconds = self.started.elapsed().as_secs_f64();
-        self.line(format!("{seconds:11.6} id {id}: {what}\n").as_bytes())
+        out.write_all(format!("{seconds:11.6} id {id}: {what}\n").as_bytes())
     }
 
     /// With `-d`: an event.
@@ -71,7 +73,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    fn line(&self, line: &[u8]) -> io::Result<()> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
+    fn out(&self) -> MutexGuard<'_, &'a mut (dyn Write + Send)> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,8 +7,6 @@ use super::off::{Slow, cancelled, off, refused};
 use super::waiting::until;
 use crate::addr::Address;
 use crate::cm::Membership;
-#[cfg(doc)]
-use crate::endpoint;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::group::Joining;
 use crate::endpoint::resolving::Resolving;
@@ -18,6 +16,8 @@ use crate::endpoint::traffic::End;
 use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Group, Peer};
 use crate::error::Result;
 use crate::sys::reactor::Watched;
+#[cfg(doc)]
+use crate::{endpoint, error::ErrorKind};
 
 /// Sends and receives datagrams: for tasks.
 ///

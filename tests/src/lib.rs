@@ -3,6 +3,7 @@
 pub mod dice;
 pub mod heap;
 mod process;
+pub mod siw;
 
 use std::env;
 use std::fs;
@@ -32,7 +33,9 @@ pub fn promised_device(name: &str) -> Device {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        if Instant::now() >= deadline {
+            panic!("{}waited in vain until {what}", siw::why_in_vain());
+        }
         thread::sleep(Duration::from_millis(10));
     }
 }

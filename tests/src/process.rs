@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::siw;
+
 /// A running program. It is killed where the value is dropped.
 #[derive(Debug)]
 pub struct Process {
@@ -92,11 +94,12 @@ impl Process {
 
     /// Kills it and shows what it has printed.
     fn overdue(&mut self) -> ! {
+        let why = siw::why_in_vain();
         self.kill();
         let stderr = self.stderr();
         let last = self.stdout.iter().rev().take(20).rev();
         let stdout = last.map(|line| format!("{line:.200}\n")).collect::<String>();
-        panic!("{} did not end in time; it has printed\n{stdout}{stderr}", self.line);
+        panic!("{why}{} did not end in time; it has printed\n{stdout}{stderr}", self.line);
     }
 
     fn stderr(&mut self) -> String {

@@ -59,6 +59,16 @@ pub(crate) struct Ended {
     pub(crate) complaints: Vec<String>,
 }
 
+impl Ended {
+    /// What `again` says counts for `failures` of the tests that failed.
+    fn instead_of(&mut self, failures: u64, again: Self) {
+        self.counts.failed = self.counts.failed.saturating_sub(failures);
+        self.success = again.success && self.counts.failed == 0;
+        self.counts.add(again.counts);
+        self.complaints.extend(again.complaints);
+    }
+}
+
 impl<'a> Batch<'a> {
     /// Those of `tests` that belong to this place and this guest; `None` where there are none.
     pub(crate) fn new(
@@ -98,12 +108,23 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs them, and counts those that the program says it ran. All are run again, once, where the guest's
-    /// kernel breaks under them by no fault of theirs.
+    /// kernel breaks under them by no fault of theirs, and those that siw stopped.
     pub(crate) fn run(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
-        unless_guests_fault(|| self.run_once(&mut sink))
+        let (mut ended, stopped) = unless_guests_fault(|| self.run_once(&self.tests, &mut sink))?;
+        if !stopped.is_empty() {
+            progress(&format!("siw stopped {}\nonce more", stopped.join(", ")));
+            let again = unless_guests_fault(|| self.run_once(&stopped, &mut sink))?.0;
+            ended.instead_of(stopped.len() as u64, again);
+        }
+        Ok(ended)
     }
 
-    fn run_once(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
+    /// Runs some; also returns which of them siw stopped.
+    fn run_once(
+        &self,
+        tests: &[String],
+        mut sink: impl FnMut(Frame) -> io::Result<()>,
+    ) -> Result<(Ended, Vec<String>)> {
         let mut tally = Tally::default();
         let counting = |frame| {
             if let Frame::Output(bytes) = &frame {
@@ -111,7 +132,7 @@ impl<'a> Batch<'a> {
             }
             sink(frame)
         };
-        let command = self.command(&self.tests);
+        let command = self.command(tests);
         let outcome = match self.place {
             Place::Alone => self.guest.run(&directory(), &command, counting),
             Place::RdmaCmFirst => {
@@ -132,7 +153,8 @@ impl<'a> Batch<'a> {
                 return Err(Error::new(format!("the program could not be started: {reason}")));
             }
         };
-        Ok(Ended { counts: tally.counts(), success, complaints: outcome.complaints })
+        let ended = Ended { counts: tally.counts(), success, complaints: outcome.complaints };
+        Ok((ended, tally.stopped_by_siw()))
     }
 
     /// The program with `tests`, and where what they run is: `RDMACM_TEST_RDMATOOLS`.
@@ -228,6 +250,23 @@ mod tests {
         assert_eq!(runs([broken(), broken(), Ok("third")]), (broken(), 2), "and no more");
         assert_eq!(runs([broken(), other(), Ok("third")]), (other(), 2));
         assert_eq!(runs([other(), Ok("second"), Ok("third")]), (other(), 1), "a fault of its own");
+    }
+
+    #[test]
+    fn a_test_that_is_run_again_counts_as_it_ended_then() {
+        let ended = |passed, failed| Ended {
+            counts: Counts { passed, failed },
+            success: failed == 0,
+            complaints: Vec::new(),
+        };
+        let with_two_again = |mut first: Ended, again| {
+            first.instead_of(2, again);
+            (first.counts.passed, first.counts.failed, first.success)
+        };
+        assert_eq!(with_two_again(ended(7, 2), ended(2, 0)), (9, 0, true));
+        assert_eq!(with_two_again(ended(7, 2), ended(1, 1)), (8, 1, false));
+        assert_eq!(with_two_again(ended(6, 3), ended(2, 0)), (8, 1, false), "another failed too");
+        assert_eq!(with_two_again(ended(7, 2), ended(0, 0)), (7, 0, true), "and is missed");
     }
 
     #[test]

@@ -14,10 +14,16 @@ impl Counts {
     }
 }
 
+/// What a test says that siw stopped, which leaves lying what it receives while it accepts a connection.
+const STOPPED_BY_SIW: &str = "siw has left bytes lying: ";
+
 /// Adds up the results in an output that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     counts: Counts,
+    /// The failed test whose output is being read.
+    test: Option<String>,
+    stopped_by_siw: Vec<String>,
     line: Vec<u8>,
 }
 
@@ -26,16 +32,30 @@ impl Tally {
         for byte in bytes {
             if *byte == b'\n' {
                 let line = std::mem::take(&mut self.line);
-                self.counts.add(result(&String::from_utf8_lossy(&line)).unwrap_or_default());
+                self.read(&String::from_utf8_lossy(&line));
             } else {
                 self.line.push(*byte);
             }
         }
     }
 
+    fn read(&mut self, line: &str) {
+        self.counts.add(result(line).unwrap_or_default());
+        if let Some(test) = failed(line) {
+            self.test = Some(test.to_owned());
+        } else if line.starts_with(STOPPED_BY_SIW) {
+            self.stopped_by_siw.extend(self.test.take());
+        }
+    }
+
     /// The sum over every result line that was complete.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// The tests that failed since siw stopped what they ran.
+    pub(crate) fn stopped_by_siw(self) -> Vec<String> {
+        self.stopped_by_siw
     }
 }
 
@@ -47,6 +67,11 @@ fn result(line: &str) -> Option<Counts> {
         part.trim().parse().ok()
     };
     Some(Counts { passed: count("passed")?, failed: count("failed")? })
+}
+
+/// Reads `---- a::test stdout ----`, behind which is what a failed test printed.
+fn failed(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
 /// The tests that `--list --format terse` names.
@@ -117,6 +142,25 @@ mod tests {
         let mut tally = Tally::default();
         tally.feed(b"test result: ok. 10 passed; 0 failed; 0 ign");
         assert_eq!(tally.counts(), Counts::default());
+    }
+
+    #[test]
+    fn what_siw_stopped_is_told_from_other_failures() {
+        let failures = |message: &str| {
+            let mut tally = Tally::default();
+            tally.feed(b"\n---- other stdout ----\n\nthread 'other' panicked at a.rs:1:1:\nit did not end\n\n");
+            tally.feed(
+                b"---- siw::pings stdout ----\n\nthread 'siw::pings' panicked at a.rs:1:1:\n",
+            );
+            tally.feed(
+                format!("{message}\n{message}\nfailures:\n    other\n    siw::pings\n").as_bytes(),
+            );
+            tally.stopped_by_siw()
+        };
+        assert_eq!(failures("siw has left bytes lying: \"rping\" did not end"), ["siw::pings"]);
+        assert_eq!(failures("rping did not end: siw has left bytes lying: "), [""; 0]);
+        let says = include_str!("../../../tests/src/siw.rs");
+        assert!(says.contains(&format!("{STOPPED_BY_SIW:?}")), "what the tests say");
     }
 
     #[test]

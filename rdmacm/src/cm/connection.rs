@@ -133,10 +133,10 @@ impl CmId {
     ///
     /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
     /// bytes (180 on an id for datagrams, 36 more where the peer's address is of InfiniBand, 251 on
-    /// iWARP), for depths above the device's, and for no
-    /// queue pair at all where a connection is to be; [`ErrorKind::Unsupported`] for datagrams on
-    /// iWARP, and for depths of [`ConnParam::MAX`] of a connection on a device that
-    /// [cannot be opened](Context::open). On iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
+    /// iWARP), for depths above the device's, and for no queue pair at all where a connection is to
+    /// be; [`ErrorKind::Unsupported`] for datagrams on iWARP, and for depths of
+    /// [`ConnParam::MAX`] of a connection on a device that [cannot be opened](Context::open). On
+    /// iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";

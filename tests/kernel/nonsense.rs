@@ -1,6 +1,6 @@
 //! Peers who speak nonsense: the safe tier says so of each, and goes on with the next.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::endpoint::{Connector, Listener, Settings};
 use rdmacm::verbs::{SendFlags, SendOperation};
+use rdmacm_tests::siw::has_left_bytes_lying;
 use rdmacm_tests::wait_until;
 
 use crate::bed::{LONG, Side, channel, listen, request, resolve, rxe, siw};
@@ -237,4 +238,28 @@ fn who_comes_by_tcp_and_is_no_device_leaves_a_listener_on_siw_to_the_others() {
     assert!(accepted > 0 && silent.len() > 3, "{accepted} accepted, {} silent", silent.len());
     drop((listener, silent));
     wait_until("the kernel has nothing left of it", || objects_at(siw(0)) == before);
+}
+
+/// As it does in a race with who connects and sends at once: siw reads when something comes, and what came before it
+/// was to read is not read until more comes.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_leaves_lying_what_comes_while_it_accepts() {
+    const HEADER: usize = 20;
+    let listener = Listener::bind(siw(0)).expect("listen");
+    let mut stream =
+        TcpStream::connect(listener.local_addr().expect("an IP address")).expect("connect");
+    stream.write_all(&mpa_request(b"")).expect("ask");
+    let incoming = listener.incoming_timeout(LONG).expect("a request");
+    stream.write_all(&[0xff; 100]).expect("say more");
+    wait_until("it lies there", has_left_bytes_lying);
+    let connection = incoming.accept(&settings(), b"", LONG).expect("accept");
+    stream.read_exact(&mut [0; HEADER]).expect("the answer");
+    let nothing = connection.recv_timeout(SHORT).expect_err("nothing has been read");
+    assert!(matches!(nothing.kind(), ErrorKind::TimedOut), "{nothing}");
+    assert!(has_left_bytes_lying(), "it lies there still");
+    stream.write_all(&[0xff]).expect("say more");
+    let end = connection.recv_timeout(LONG).expect("an end in good order");
+    assert!(end.is_none(), "{end:?} was no message");
+    wait_until("all has been read", || !has_left_bytes_lying());
 }

@@ -1,32 +1,59 @@
-//! The guide's table of C functions, beside what the C library has.
+//! The guide's tables of C functions, beside what the C libraries have.
 
 use std::fs;
 use std::process::Command;
 
-const GUIDE: &str = include_str!("../../rdmacm/src/guide/functions.rs");
-
-/// The functions that `librdmacm.so.1` has for programs: `... rdma_connect@@RDMACM_1.0`.
-fn exported() -> Vec<String> {
+/// The functions that `library` has for programs: `... rdma_connect@@RDMACM_1.0`.
+fn exported(library: &str, version: &str) -> Vec<String> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    let paths = folders.map(|folder| format!("{folder}/librdmacm.so.1"));
+    let paths = folders.map(|folder| format!("{folder}/{library}"));
     let path = paths.iter().find(|path| fs::exists(path).expect("look for the library"));
     let path = path.expect("the C programs are there, and their library with them");
     let read = Command::new("readelf").args(["--dyn-syms", "--wide", path]).output();
     let read = read.expect("run readelf");
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     let text = String::from_utf8(read.stdout).expect("text");
-    let names = text.lines().filter_map(|line| line.rsplit_once("@@RDMACM_"));
-    names
-        .filter_map(|(before, _)| Some(before.split_whitespace().next_back()?.to_owned()))
-        .collect()
+    let names = text.lines().filter_map(|line| line.rsplit_once(version));
+    let names = names.filter_map(|(before, _)| before.split_whitespace().next_back());
+    names.filter(|name| !name.starts_with('_')).map(str::to_owned).collect()
+}
+
+/// The functions that `infiniband/verbs.h` has or declares: `... ibv_poll_cq(...`.
+fn declared() -> Vec<String> {
+    let header = fs::read_to_string("/usr/include/infiniband/verbs.h");
+    let header = header.expect("what C programs are compiled with is there");
+    let names = header.match_indices("ibv_").filter_map(|(at, _)| {
+        let begins = header[..at].chars().next_back().is_some_and(|c| !is_of_a_name(c));
+        let (name, _) = header[at..].split_once(|c| !is_of_a_name(c))?;
+        let is_called = header[at + name.len()..].starts_with('(');
+        (begins && is_called).then(|| name.to_owned())
+    });
+    names.collect()
+}
+
+fn is_of_a_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+#[track_caller]
+fn assert_named(guide: &str, functions: &[String]) {
+    assert!(functions.len() > 60, "rdma-core 44 has more: {functions:?}");
+    let missing = functions.iter().filter(|name| !guide.contains(&format!("`{name}`")));
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_guide_names_every_function_of_the_c_library() {
-    let exported = exported();
-    assert!(exported.len() > 60, "rdma-core 44 has more: {exported:?}");
-    let mut missing = exported;
-    missing.retain(|name| !GUIDE.contains(&format!("`{name}`")));
-    assert!(missing.is_empty(), "{missing:?}");
+    let guide = include_str!("../../rdmacm/src/guide/functions.rs");
+    assert_named(guide, &exported("librdmacm.so.1", "@@RDMACM_"));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_guide_names_every_function_of_libibverbs() {
+    let guide = include_str!("../../rdmacm/src/guide/verbs.rs");
+    assert_named(guide, &exported("libibverbs.so.1", "@@IBVERBS_1."));
+    assert_named(guide, &declared());
 }

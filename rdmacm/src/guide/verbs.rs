@@ -1,0 +1,146 @@
+//! From C: every function of libibverbs, and what there is here for it.
+//!
+//! Search these docs for a C name: functions and types have it as an alias. What a connection of
+//! [`endpoint`](crate::endpoint) does by itself has no name here: it makes its queues and registers its buffers.
+//!
+//! # Devices
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_get_device_list` | [`device::list`](crate::device::list) |
+//! | `ibv_free_device_list` | dropping it |
+//! | `ibv_get_device_name` | [`Device::name`](crate::device::Device::name) |
+//! | `ibv_get_device_guid` | [`Device::node_guid`](crate::device::Device::node_guid) |
+//! | `ibv_get_device_index` | [`Device::index`](crate::device::Device::index) |
+//! | `ibv_open_device` | [`Context::open`](crate::verbs::Context::open), [`Context::shared`](crate::verbs::Context::shared) |
+//! | `ibv_close_device` | dropping the last that uses it |
+//! | `ibv_query_device` | [`Context::query_device`](crate::verbs::Context::query_device) |
+//! | `ibv_query_device_ex` | [`Context::query_device_extended`](crate::verbs::Context::query_device_extended) |
+//! | `ibv_query_port` | [`Context::query_port`](crate::verbs::Context::query_port); without a context [`Device::port`](crate::device::Device::port) |
+//! | `ibv_query_gid`, `ibv_query_gid_ex`, `ibv_query_gid_table` | [`Context::gids`](crate::verbs::Context::gids); without a context [`Port::gids`](crate::device::Port::gids) |
+//! | `ibv_query_pkey`, `ibv_get_pkey_index` | [`Port::pkeys`](crate::device::Port::pkeys) |
+//! | `ibv_node_type_str` | [`NodeType::name`](crate::device::NodeType::name) |
+//! | `ibv_port_state_str` | [`PortState::name`](crate::device::PortState::name) |
+//! | `ibv_get_async_event` | [`AsyncEventChannel::get_event`](crate::verbs::AsyncEventChannel::get_event) of [`Context::async_events`](crate::verbs::Context::async_events) |
+//! | `ibv_ack_async_event` | dropping the [`AsyncEvent`](crate::verbs::AsyncEvent) |
+//! | `ibv_event_type_str` | [`AsyncEventType::name`](crate::verbs::AsyncEventType::name) |
+//! | `ibv_fork_init` | nothing where the kernel copies registered memory for the child, as since Linux 5.12; before, `madvise` with `MADV_DONTFORK` |
+//! | `ibv_is_fork_initialized` | [`copies_on_fork`](crate::device::copies_on_fork) |
+//!
+//! # Memory
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_alloc_pd` | [`ProtectionDomain::new`](crate::verbs::ProtectionDomain::new) |
+//! | `ibv_dealloc_pd` | dropping it, or [`destroy`](crate::verbs::ProtectionDomain::destroy), which says what keeps it |
+//! | `ibv_reg_mr` | [`MemoryRegion::alloc`](crate::verbs::MemoryRegion::alloc), which owns its memory, [`share`](crate::verbs::MemoryRegion::share), [`register`](crate::verbs::MemoryRegion::register) |
+//! | `ibv_reg_mr_iova`, `ibv_reg_mr_iova2` | [`MemoryRegion::alloc_at`](crate::verbs::MemoryRegion::alloc_at), [`register_at`](crate::verbs::MemoryRegion::register_at) |
+//! | `ibv_rereg_mr` | [`MemoryRegion::reregister`](crate::verbs::MemoryRegion::reregister) |
+//! | `ibv_dereg_mr` | dropping it, or [`MemoryRegion::destroy`](crate::verbs::MemoryRegion::destroy) |
+//! | `ibv_alloc_mw` | [`MemoryWindow::new`](crate::verbs::MemoryWindow::new) |
+//! | `ibv_bind_mw` | [`SendOperation::BindWindow`](crate::verbs::SendOperation::BindWindow) |
+//! | `ibv_inc_rkey` | nothing: binding gives the window its next [key](crate::verbs::MemoryWindow::rkey) |
+//! | `ibv_dealloc_mw` | dropping it, or [`MemoryWindow::destroy`](crate::verbs::MemoryWindow::destroy) |
+//!
+//! # Completions
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_create_comp_channel` | [`CompletionChannel::new`](crate::verbs::CompletionChannel::new) |
+//! | `ibv_destroy_comp_channel` | dropping it |
+//! | `ibv_get_cq_event` | [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event), and with a [timeout](crate::verbs::CompletionChannel::get_event_timeout) |
+//! | `ibv_ack_cq_events` | dropping the [`CompletionEvent`](crate::verbs::CompletionEvent) |
+//! | `ibv_create_cq` | [`CompletionQueue::new`](crate::verbs::CompletionQueue::new), [`on_vector`](crate::verbs::CompletionQueue::on_vector) |
+//! | `ibv_resize_cq` | [`CompletionQueue::resize`](crate::verbs::CompletionQueue::resize) |
+//! | `ibv_destroy_cq` | dropping it, or [`CompletionQueue::destroy`](crate::verbs::CompletionQueue::destroy) |
+//! | `ibv_poll_cq` | [`CompletionQueue::poll`](crate::verbs::CompletionQueue::poll), [`Poller::poll`](crate::verbs::Poller::poll) |
+//! | `ibv_req_notify_cq` | [`CompletionQueue::request_notify`](crate::verbs::CompletionQueue::request_notify); [`wait`](crate::verbs::CompletionQueue::wait) does both |
+//! | `ibv_wc_status_str` | [`WcStatus::name`](crate::verbs::WcStatus::name) |
+//!
+//! # Queues
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_create_qp` | [`QueuePair::new`](crate::verbs::QueuePair::new), [`with_type`](crate::verbs::QueuePair::with_type) |
+//! | `ibv_create_qp_ex` | the same; with the flags of [`QueuePairInit`](crate::verbs::QueuePairInit) |
+//! | `ibv_modify_qp` | [`QueuePair::modify`](crate::verbs::QueuePair::modify) |
+//! | `ibv_modify_qp_rate_limit` | the same with [`rate_limit`](crate::verbs::QueuePairAttributes::rate_limit) |
+//! | `ibv_query_qp` | [`QueuePair::query`](crate::verbs::QueuePair::query) |
+//! | `ibv_destroy_qp` | dropping it, or [`QueuePair::destroy`](crate::verbs::QueuePair::destroy) |
+//! | `ibv_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`SendQueue::post`](crate::verbs::SendQueue::post) |
+//! | `ibv_post_recv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), [`ReceiveQueue::post`](crate::verbs::ReceiveQueue::post) |
+//! | `ibv_create_srq` | [`SharedReceiveQueue::new`](crate::verbs::SharedReceiveQueue::new) |
+//! | `ibv_create_srq_ex` | the same; in an XRC domain [`in_domain`](crate::verbs::SharedReceiveQueue::in_domain) |
+//! | `ibv_modify_srq` | [`SharedReceiveQueue::resize`](crate::verbs::SharedReceiveQueue::resize), [`set_limit`](crate::verbs::SharedReceiveQueue::set_limit) |
+//! | `ibv_query_srq` | [`SharedReceiveQueue::query`](crate::verbs::SharedReceiveQueue::query) |
+//! | `ibv_get_srq_num` | [`SharedReceiveQueue::number`](crate::verbs::SharedReceiveQueue::number) |
+//! | `ibv_destroy_srq` | dropping it, or [`SharedReceiveQueue::destroy`](crate::verbs::SharedReceiveQueue::destroy) |
+//! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post_recv`](crate::verbs::SharedReceiveQueue::post_recv), [`SharedReceives::post`](crate::verbs::SharedReceives::post) |
+//! | `ibv_create_ah` | [`AddressHandle::new`](crate::verbs::AddressHandle::new) |
+//! | `ibv_create_ah_from_wc`, `ibv_init_ah_from_wc` | [`AddressHandle::for_reply`](crate::verbs::AddressHandle::for_reply) |
+//! | `ibv_destroy_ah` | dropping it, or [`AddressHandle::destroy`](crate::verbs::AddressHandle::destroy) |
+//! | `ibv_attach_mcast` | [`QueuePair::attach_multicast`](crate::verbs::QueuePair::attach_multicast) |
+//! | `ibv_detach_mcast` | [`QueuePair::detach_multicast`](crate::verbs::QueuePair::detach_multicast) |
+//!
+//! # XRC
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_open_xrcd` | [`XrcDomain::new`](crate::verbs::XrcDomain::new), [`XrcDomain::open`](crate::verbs::XrcDomain::open) |
+//! | `ibv_close_xrcd` | dropping it, or [`XrcDomain::close`](crate::verbs::XrcDomain::close) |
+//! | `ibv_open_qp` | [`XrcTarget::open`](crate::verbs::XrcTarget::open) |
+//!
+//! The calls of `ibv_create_xrc_rcv_qp(3)` are older than these: [`XrcTarget`](crate::verbs::XrcTarget) names each.
+//!
+//! # Lists of requests
+//!
+//! What `ibv_qp_ex` is for, many requests and one doorbell, a [`SendQueue`](crate::verbs::SendQueue) does: each
+//! [`push`](crate::verbs::SendQueue::push) is one request, and [`ring`](crate::verbs::SendQueue::ring) or dropping the
+//! queue is the doorbell. A request stands in the ring with its push, so that nothing can be aborted.
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_qp_to_qp_ex`, `ibv_wr_start` | [`QueuePair::send_queue`](crate::verbs::QueuePair::send_queue) |
+//! | `ibv_wr_complete` | [`SendQueue::ring`](crate::verbs::SendQueue::ring) |
+//! | `ibv_wr_send`, `ibv_wr_send_imm`, `ibv_wr_send_inv` | [`Send`](crate::verbs::SendOperation::Send), [`SendWithImm`](crate::verbs::SendOperation::SendWithImm), [`SendWithInvalidate`](crate::verbs::SendOperation::SendWithInvalidate) |
+//! | `ibv_wr_rdma_read` | [`Read`](crate::verbs::SendOperation::Read) |
+//! | `ibv_wr_rdma_write`, `ibv_wr_rdma_write_imm` | [`Write`](crate::verbs::SendOperation::Write), [`WriteWithImm`](crate::verbs::SendOperation::WriteWithImm) |
+//! | `ibv_wr_atomic_cmp_swp`, `ibv_wr_atomic_fetch_add` | [`CompareSwap`](crate::verbs::SendOperation::CompareSwap), [`FetchAdd`](crate::verbs::SendOperation::FetchAdd) |
+//! | `ibv_wr_atomic_write` | [`AtomicWrite`](crate::verbs::SendOperation::AtomicWrite) |
+//! | `ibv_wr_flush` | [`Flush`](crate::verbs::SendOperation::Flush) |
+//! | `ibv_wr_local_inv` | [`LocalInvalidate`](crate::verbs::SendOperation::LocalInvalidate) |
+//! | `ibv_wr_bind_mw` | [`BindWindow`](crate::verbs::SendOperation::BindWindow) |
+//! | `ibv_wr_set_sge`, `ibv_wr_set_sge_list` | [`Payload::Gather`](crate::verbs::Payload::Gather) |
+//! | `ibv_wr_set_inline_data`, `ibv_wr_set_inline_data_list` | [`Payload::Inline`](crate::verbs::Payload::Inline), one part |
+//! | `ibv_wr_set_ud_addr` | [`Destination`](crate::verbs::Destination) of [`SendTo`](crate::verbs::SendOperation::SendTo) |
+//!
+//! # What is not there
+//!
+//! - `ibv_wr_abort`, as said above; `ibv_wr_set_xrc_srqn`: the kernel's command to post has no field for the number, and
+//!   neither rxe nor siw has XRC; `ibv_wr_send_tso`.
+//! - Extended completion queues, which bring a device's time stamps: `ibv_create_cq_ex`, `ibv_cq_ex_to_cq`,
+//!   `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll`, `ibv_wc_read_completion_ts`,
+//!   `ibv_wc_read_completion_wallclock_ns`, `ibv_wc_read_cvlan`, `ibv_wc_read_flow_tag`, `ibv_wc_read_tm_info`,
+//!   `ibv_modify_cq`, `ibv_query_rt_values_ex`. What else they read a [`Completion`](crate::verbs::Completion) has:
+//!   `ibv_wc_read_opcode`, `ibv_wc_read_wc_flags`, `ibv_wc_read_vendor_err`, `ibv_wc_read_byte_len`,
+//!   `ibv_wc_read_imm_data`, `ibv_wc_read_invalidated_rkey`, `ibv_wc_read_qp_num`, `ibv_wc_read_src_qp`, `ibv_wc_read_slid`,
+//!   `ibv_wc_read_sl`, `ibv_wc_read_dlid_path_bits`.
+//! - Thread domains: `ibv_alloc_td`, `ibv_dealloc_td`, `ibv_alloc_parent_domain`. A queue that one thread has for itself is
+//!   a [`SendQueue`](crate::verbs::SendQueue), [`ReceiveQueue`](crate::verbs::ReceiveQueue) or
+//!   [`Poller`](crate::verbs::Poller), which takes no lock.
+//! - Flow steering, work queues of their own, tag matching: `ibv_create_flow`, `ibv_destroy_flow`,
+//!   `ibv_create_flow_action_esp`, `ibv_modify_flow_action_esp`, `ibv_destroy_flow_action`, `ibv_create_wq`,
+//!   `ibv_modify_wq`, `ibv_destroy_wq`, `ibv_post_wq_recv`, `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table`,
+//!   `ibv_post_srq_ops`.
+//! - A device's memory, regions of dma-buf, without memory, and advice: `ibv_alloc_dm`, `ibv_free_dm`, `ibv_memcpy_to_dm`,
+//!   `ibv_memcpy_from_dm`, `ibv_reg_dm_mr`, `ibv_reg_dmabuf_mr`, `ibv_alloc_null_mr`, `ibv_advise_mr`.
+//! - Counters: `ibv_create_counters`, `ibv_destroy_counters`, `ibv_attach_counters_point_flow`, `ibv_read_counters`.
+//! - Objects of another process: `ibv_import_device`, `ibv_import_pd`, `ibv_unimport_pd`, `ibv_import_mr`,
+//!   `ibv_unimport_mr`, `ibv_import_dm`, `ibv_unimport_dm`.
+//! - A queue pair's ECE, which goes with a connection by [`CmId::set_local_ece`](crate::cm::CmId::set_local_ece):
+//!   `ibv_set_ece`, `ibv_query_ece`.
+//! - What asks the C library and no kernel: `ibv_is_qpt_supported`, `ibv_query_qp_data_in_order`, `ibv_get_sysfs_path`,
+//!   `ibv_read_sysfs_file`, `ibv_resolve_eth_l2_from_gid`, `ibv_dontfork_range`, `ibv_dofork_range`, `ibv_static_providers`,
+//!   `ibv_rate_to_mbps`, `ibv_rate_to_mult`, `mbps_to_ibv_rate`, `mult_to_ibv_rate`, `ibv_flow_label_to_udp_sport`; the kernel's structures as C's,
+//!   which are the same here: `ibv_copy_ah_attr_from_kern`, `ibv_copy_qp_attr_from_kern`, `ibv_copy_path_rec_from_kern`,
+//!   `ibv_copy_path_rec_to_kern`.

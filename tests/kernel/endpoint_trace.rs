@@ -276,3 +276,15 @@ fn an_attempt_tells_why_it_failed() {
     let last = [event("REJECTED status=8"), state(&format!("failed error={error}"))];
     assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
 }
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_attempt_that_cannot_begin_tells_why() {
+    let nowhere = SocketAddr::from(([192, 0, 2, 1], 0));
+    let connector = Connector::new().source(nowhere);
+    let (failed, said) = Notes::of(|| connector.connect(rxe(7471)).map(drop));
+    let error = failed.expect_err("no device has the address");
+    let peer = format!("it: peer={}", rxe(7471));
+    let failed = state(&format!("failed error={error}"));
+    assert_eq!(said, ["connection: id=some".to_owned(), peer, failed]);
+}

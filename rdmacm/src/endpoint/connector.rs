@@ -174,15 +174,20 @@ impl Connector {
         self.settings.check()?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;
+        let trace = Trace::connection(id.token(), || Some(server));
+        let until = within(self.address_timeout);
+        self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
+        Connecting::to_peer(id, channel, self, until, overall, trace)
+    }
+
+    /// Gives the id what it has from the beginning, and asks for the peer's address.
+    fn resolve(&self, id: &CmId, server: Address) -> Result<()> {
         if let Some(type_of_service) = self.type_of_service {
             id.set_tos(type_of_service)?;
         }
         if let Some(ack_timeout) = self.ack_timeout {
             id.set_ack_timeout(ack_timeout)?;
         }
-        let until = within(self.address_timeout);
-        id.resolve_addr(self.source, server, self.address_timeout)?;
-        let trace = Trace::connection(id.token(), || Some(server));
-        Connecting::to_peer(id, channel, self, until, overall, trace)
+        id.resolve_addr(self.source, server, self.address_timeout)
     }
 }

@@ -31,11 +31,21 @@ const FLAGS: &str = "--cfg fuzzing -Dwarnings -Ccodegen-units=1 -Cpasses=sancov-
 /// Runs every target whose name contains `filter`, each for as long.
 pub(crate) fn run(filter: Option<&str>, time: Duration) -> ExitCode {
     let mut tests = Tests::default();
-    match packages::require(&PACKAGES) {
-        Ok(()) => all(|name| filter.is_none_or(|filter| name.contains(filter)), time, &mut tests),
+    let chooses = |name: &str| filter.is_none_or(|filter| name.contains(filter));
+    match packages::require(&PACKAGES).and_then(|()| any(chooses)) {
+        Ok(()) => all(chooses, time, &mut tests),
         Err(error) => tests.stop(&error),
     }
     tests.finish()
+}
+
+/// An error that names the targets, where none is chosen.
+fn any(chooses: impl Fn(&str) -> bool) -> Result<()> {
+    let targets: Vec<String> = targets()?.iter().map(|target| named(target)).collect();
+    if targets.iter().any(|target| chooses(target)) {
+        return Ok(());
+    }
+    Err(Error::new(format!("the targets are {}, and none of them was meant", targets.join(", "))))
 }
 
 /// Runs those that are selected for a moment and adds them to `tests`.
@@ -44,7 +54,6 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
 }
 
 fn all(chooses: impl Fn(&str) -> bool, time: Duration, tests: &mut Tests) {
-    let named = |target: &String| format!("fuzz::{target}");
     let targets = match targets() {
         Ok(targets) => targets.into_iter().filter(|target| chooses(&named(target))),
         Err(error) => return tests.step("fuzz", Err(error)),
@@ -60,6 +69,11 @@ fn all(chooses: impl Fn(&str) -> bool, time: Duration, tests: &mut Tests) {
     for target in targets {
         tests.step(&named(&target), one(&target, time));
     }
+}
+
+/// What a target is called among the tests.
+fn named(target: &str) -> String {
+    format!("fuzz::{target}")
 }
 
 /// The folder of the targets, a workspace of its own.

@@ -28,7 +28,7 @@ A command line that is wrong ends with status 2.
       written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
       fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N
       killed it; 125: the virtual machine failed, or its time was over; 126: its kernel complained (BUG,
-      WARNING, Oops); 127: the program could not be started. Without --timeout it has 300 seconds; without
+      WARNING, Oops); 127: the program could not be started. Without --timeout it has 300 seconds, with the boot; without
       --processors, two if this machine has them; without --kernel, 6.12; without --device, every
       device that the kernel has. With --icount its clock counts instructions, two nanoseconds each, so
       that the time of what it executes does not depend on what else this machine does; while it is

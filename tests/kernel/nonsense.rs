@@ -240,26 +240,39 @@ fn who_comes_by_tcp_and_is_no_device_leaves_a_listener_on_siw_to_the_others() {
     wait_until("the kernel has nothing left of it", || objects_at(siw(0)) == before);
 }
 
-/// As it does in a race with who connects and sends at once: siw reads when something comes, and what came before it
-/// was to read is not read until more comes.
+/// As it does in a race with a peer that connects and sends at once: siw reads when something arrives, and what arrived
+/// before it was to read is not read until more arrives.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_leaves_lying_what_comes_while_it_accepts() {
-    const HEADER: usize = 20;
+    const TRIES: usize = 3;
     let listener = Listener::bind(siw(0)).expect("listen");
-    let mut stream =
-        TcpStream::connect(listener.local_addr().expect("an IP address")).expect("connect");
+    // The work that read the request may be late, and look once more when the connection stands.
+    let seen = (0..TRIES).any(|_| leaves_lying(&listener));
+    assert!(seen, "it has read all");
+}
+
+/// Whether siw leaves what comes before `listener` accepts, until more comes.
+fn leaves_lying(listener: &Listener) -> bool {
+    const HEADER: usize = 20;
+    let server = listener.local_addr().expect("an IP address");
+    let mut stream = TcpStream::connect(server).expect("connect");
+    stream.set_read_timeout(Some(LONG)).expect("set a limit");
     stream.write_all(&mpa_request(b"")).expect("ask");
     let incoming = listener.incoming_timeout(LONG).expect("a request");
     stream.write_all(&[0xff; 100]).expect("say more");
     wait_until("it lies there", has_left_bytes_lying);
     let connection = incoming.accept(&settings(), b"", LONG).expect("accept");
     stream.read_exact(&mut [0; HEADER]).expect("the answer");
-    let nothing = connection.recv_timeout(SHORT).expect_err("nothing has been read");
-    assert!(matches!(nothing.kind(), ErrorKind::TimedOut), "{nothing}");
-    assert!(has_left_bytes_lying(), "it lies there still");
+    let nothing = connection.recv_timeout(SHORT);
+    if !has_left_bytes_lying() {
+        return false;
+    }
+    let error = nothing.expect_err("nothing has been read");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     stream.write_all(&[0xff]).expect("say more");
     let end = connection.recv_timeout(LONG).expect("an end in good order");
     assert!(end.is_none(), "{end:?} was no message");
-    wait_until("all has been read", || !has_left_bytes_lying());
+    wait_until("nothing lies there", || !has_left_bytes_lying());
+    true
 }

@@ -30,7 +30,7 @@ impl Program {
 
     /// The same of the program that both call `name`.
     pub(crate) fn run(self, name: &str, arguments: &[&str]) -> Process {
-        Process::start(self.command(name).args(arguments), LIMIT)
+        Process::start(self.command(name).args(arguments), LIMIT).that_siw_may_stop()
     }
 
     /// The program that both call `name`, in the bed that was promised.

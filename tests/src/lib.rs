@@ -33,9 +33,7 @@ pub fn promised_device(name: &str) -> Device {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        if Instant::now() >= deadline {
-            panic!("{}waited in vain until {what}", siw::why_in_vain());
-        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -17,6 +17,7 @@ pub struct Process {
     lines: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
     deadline: Instant,
+    siw_may_stop_it: bool,
 }
 
 /// A program that has ended, and what it printed.
@@ -49,7 +50,15 @@ impl Process {
             String::from_utf8_lossy(&bytes).into()
         });
         let (line, deadline) = (format!("{command:?}"), Instant::now() + limit);
-        Self { child, line, stdout: Vec::new(), lines, stderr: Some(stderr), deadline }
+        let (stdout, stderr, siw_may_stop_it) = (Vec::new(), Some(stderr), false);
+        Self { child, line, stdout, lines, stderr, deadline, siw_may_stop_it }
+    }
+
+    /// The same of a program that sends and waits, and so does not end where siw
+    /// [leaves](siw::has_left_bytes_lying) what was sent: the runner then runs the test once more.
+    pub fn that_siw_may_stop(mut self) -> Self {
+        self.siw_may_stop_it = true;
+        self
     }
 
     /// The process id.
@@ -94,7 +103,8 @@ impl Process {
 
     /// Kills it and shows what it has printed.
     fn overdue(&mut self) -> ! {
-        let why = siw::why_in_vain();
+        let stopped = self.siw_may_stop_it && siw::has_left_bytes_lying();
+        let why = if stopped { "siw has left bytes lying: " } else { "" };
         self.kill();
         let stderr = self.stderr();
         let last = self.stdout.iter().rev().take(20).rev();

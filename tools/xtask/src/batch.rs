@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use guest::error::{Error, Result};
+use guest::error::{Context, Error, Result};
 use guest::plan::Device;
 use guest::report::{Frame, Status};
 
@@ -107,13 +107,15 @@ impl<'a> Batch<'a> {
         self.tests.len()
     }
 
-    /// Runs them, and counts those that the program says it ran. All are run again, once, where the guest's
-    /// kernel breaks under them by no fault of theirs, and those that siw stopped.
+    /// Runs them, and counts those that the program says it ran. All of them run once more where the guest's kernel breaks by
+    /// no fault of theirs, and of those that fail the ones that siw has stopped.
     pub(crate) fn run(&self, mut sink: impl FnMut(Frame) -> io::Result<()>) -> Result<Ended> {
         let (mut ended, stopped) = unless_guests_fault(|| self.run_once(&self.tests, &mut sink))?;
-        if !stopped.is_empty() {
-            progress(&format!("siw stopped {}\nonce more", stopped.join(", ")));
-            let again = unless_guests_fault(|| self.run_once(&stopped, &mut sink))?.0;
+        if !ended.success && !stopped.is_empty() {
+            let note = format!("siw has stopped these, which run once more: {}", stopped.join(" "));
+            progress(&note);
+            sink(Frame::Output(format!("{note}\n").into_bytes())).context("pass the note on")?;
+            let (again, _) = unless_guests_fault(|| self.run_once(&stopped, &mut sink))?;
             ended.instead_of(stopped.len() as u64, again);
         }
         Ok(ended)

@@ -14,15 +14,17 @@ impl Counts {
     }
 }
 
-/// What a test says that siw stopped, which leaves lying what it receives while it accepts a connection.
+/// How the panic begins of a test that siw has stopped: see `Process` of the tests.
 const STOPPED_BY_SIW: &str = "siw has left bytes lying: ";
 
 /// Adds up the results in an output that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     counts: Counts,
-    /// The failed test whose output is being read.
+    /// The failed test whose output is being read, until its panic was.
     test: Option<String>,
+    /// Whether the next line is what the test panicked with.
+    panicked: bool,
     stopped_by_siw: Vec<String>,
     line: Vec<u8>,
 }
@@ -43,9 +45,12 @@ impl Tally {
         self.counts.add(result(line).unwrap_or_default());
         if let Some(test) = failed(line) {
             self.test = Some(test.to_owned());
-        } else if line.starts_with(STOPPED_BY_SIW) {
-            self.stopped_by_siw.extend(self.test.take());
+        } else if self.panicked {
+            // What it panicked with first decides.
+            let test = self.test.take().filter(|_| line.starts_with(STOPPED_BY_SIW));
+            self.stopped_by_siw.extend(test);
         }
+        self.panicked = line.starts_with("thread '") && line.contains(" panicked at ");
     }
 
     /// The sum over every result line that was complete.
@@ -146,20 +151,25 @@ mod tests {
 
     #[test]
     fn what_siw_stopped_is_told_from_other_failures() {
-        let failures = |message: &str| {
+        let stopped = |panics: &[&str]| {
+            let panics = panics.iter().map(|message| {
+                format!(
+                    "thread 'siw::pings' (7) panicked at a.rs:1:1:\n{message}\nstack backtrace:\n"
+                )
+            });
             let mut tally = Tally::default();
-            tally.feed(b"\n---- other stdout ----\n\nthread 'other' panicked at a.rs:1:1:\nit did not end\n\n");
-            tally.feed(
-                b"---- siw::pings stdout ----\n\nthread 'siw::pings' panicked at a.rs:1:1:\n",
-            );
-            tally.feed(
-                format!("{message}\n{message}\nfailures:\n    other\n    siw::pings\n").as_bytes(),
-            );
+            tally.feed(b"\n---- other stdout ----\n\nthread 'other' panicked at a.rs:1:1:\nno\n\n");
+            tally.feed(b"---- siw::pings stdout ----\n\n");
+            tally.feed(panics.collect::<String>().as_bytes());
+            tally.feed(b"\n\nfailures:\n    other\n    siw::pings\n");
             tally.stopped_by_siw()
         };
-        assert_eq!(failures("siw has left bytes lying: \"rping\" did not end"), ["siw::pings"]);
-        assert_eq!(failures("rping did not end: siw has left bytes lying: "), [""; 0]);
-        let says = include_str!("../../../tests/src/siw.rs");
+        let by_siw = "siw has left bytes lying: \"rping\" did not end";
+        assert_eq!(stopped(&[by_siw]), ["siw::pings"]);
+        assert_eq!(stopped(&[by_siw, "another"]), ["siw::pings"]);
+        assert_eq!(stopped(&["another", by_siw]), [""; 0], "what was wrong first was not siw");
+        assert_eq!(stopped(&["not: siw has left bytes lying: "]), [""; 0]);
+        let says = include_str!("../../../tests/src/process.rs");
         assert!(says.contains(&format!("{STOPPED_BY_SIW:?}")), "what the tests say");
     }
 

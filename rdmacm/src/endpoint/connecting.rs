@@ -129,8 +129,8 @@ impl Connecting {
         overall: Option<Instant>,
         trace: Trace,
     ) -> Result<Self> {
-        channel.set_nonblocking(true)?;
-        let readiness = Arc::new(Readiness::new(&channel)?);
+        let readiness = channel.set_nonblocking(true).and_then(|()| Readiness::new(&channel));
+        let readiness = Arc::new(readiness.inspect_err(|error| trace.failed(error))?);
         let until = earlier(until, overall);
         let attempt = Attempt { phase, channel, until, overall };
         Ok(Self { attempt: Some(attempt), readiness, trace })

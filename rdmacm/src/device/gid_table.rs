@@ -80,6 +80,7 @@ impl Port {
     ///
     /// ENOENT where sysfs is not mounted or the device is gone.
     #[doc(alias = "ibv_query_pkey")]
+    #[doc(alias = "ibv_get_pkey_index")]
     pub fn pkeys(&self) -> Result<Vec<u16>> {
         let directory = self.directory.child("pkeys");
         let slots = directory.names().unwrap_or_default().len();

@@ -81,12 +81,14 @@ pub(crate) fn infiniband_gids() -> Result<Vec<Gid>> {
 /// Whether the kernel copies pinned pages at fork, so that registered memory needs no
 /// `MADV_DONTFORK`.
 ///
-/// Sends `RDMA_NLDEV_CMD_SYS_GET`. A kernel before 5.12 does not know the attribute: `false`.
+/// Sends `RDMA_NLDEV_CMD_SYS_GET`. A kernel before 5.13 does not know the attribute: `false`, though 5.12
+/// copies.
 ///
 /// # Errors
 ///
 /// The errno of the netlink socket where there is none.
 #[doc(alias = "ibv_is_fork_initialized")]
+#[doc(alias = "ibv_fork_init")]
 pub fn copies_on_fork() -> Result<bool> {
     let request = Request::new(nl::RDMA_NLDEV_CMD_SYS_GET);
     let answer = Sources::open().netlink().and_then(|netlink| {

@@ -1,7 +1,11 @@
-//! From C: every function of libibverbs, and what there is here for it.
+//! From C: the functions of libibverbs, and what there is here for it.
 //!
-//! Search these docs for a C name: functions and types have it as an alias. What a connection of
-//! [`endpoint`](crate::endpoint) does by itself has no name here: it makes its queues and registers its buffers.
+//! Those of rdma-core 44, and most that came later. Search these docs for a C name: functions and types have it as an
+//! alias. What a connection of [`endpoint`](crate::endpoint) does by itself has no name here: it makes its queues and
+//! registers its buffers.
+//!
+//! The C functions that make text of a number return a description, and something for every number. Here `name` is the
+//! kernel's constant, `None` where it has none, and `Display` shows any number.
 //!
 //! # Devices
 //!
@@ -24,7 +28,7 @@
 //! | `ibv_get_async_event` | [`AsyncEventChannel::get_event`](crate::verbs::AsyncEventChannel::get_event) of [`Context::async_events`](crate::verbs::Context::async_events) |
 //! | `ibv_ack_async_event` | dropping the [`AsyncEvent`](crate::verbs::AsyncEvent) |
 //! | `ibv_event_type_str` | [`AsyncEventType::name`](crate::verbs::AsyncEventType::name) |
-//! | `ibv_fork_init` | nothing where the kernel copies registered memory for the child, as since Linux 5.12; before, `madvise` with `MADV_DONTFORK` |
+//! | `ibv_fork_init` | nothing where the kernel copies registered memory for the child, as since Linux 5.12; [`MemoryRegion`](crate::verbs::MemoryRegion) says what to do before |
 //! | `ibv_is_fork_initialized` | [`copies_on_fork`](crate::device::copies_on_fork) |
 //!
 //! # Memory
@@ -32,7 +36,7 @@
 //! | C | here |
 //! |---|---|
 //! | `ibv_alloc_pd` | [`ProtectionDomain::new`](crate::verbs::ProtectionDomain::new) |
-//! | `ibv_dealloc_pd` | dropping it, or [`destroy`](crate::verbs::ProtectionDomain::destroy), which says what keeps it |
+//! | `ibv_dealloc_pd` | dropping it, or [`destroy`](crate::verbs::ProtectionDomain::destroy), which is EBUSY while something is made in it |
 //! | `ibv_reg_mr` | [`MemoryRegion::alloc`](crate::verbs::MemoryRegion::alloc), which owns its memory, [`share`](crate::verbs::MemoryRegion::share), [`register`](crate::verbs::MemoryRegion::register) |
 //! | `ibv_reg_mr_iova`, `ibv_reg_mr_iova2` | [`MemoryRegion::alloc_at`](crate::verbs::MemoryRegion::alloc_at), [`register_at`](crate::verbs::MemoryRegion::register_at) |
 //! | `ibv_rereg_mr` | [`MemoryRegion::reregister`](crate::verbs::MemoryRegion::reregister) |
@@ -54,7 +58,7 @@
 //! | `ibv_resize_cq` | [`CompletionQueue::resize`](crate::verbs::CompletionQueue::resize) |
 //! | `ibv_destroy_cq` | dropping it, or [`CompletionQueue::destroy`](crate::verbs::CompletionQueue::destroy) |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll`](crate::verbs::CompletionQueue::poll), [`Poller::poll`](crate::verbs::Poller::poll) |
-//! | `ibv_req_notify_cq` | [`CompletionQueue::request_notify`](crate::verbs::CompletionQueue::request_notify); [`wait`](crate::verbs::CompletionQueue::wait) does both |
+//! | `ibv_req_notify_cq` | [`CompletionQueue::request_notify`](crate::verbs::CompletionQueue::request_notify); [`wait`](crate::verbs::CompletionQueue::wait) polls, arms and sleeps |
 //! | `ibv_wc_status_str` | [`WcStatus::name`](crate::verbs::WcStatus::name) |
 //!
 //! # Queues
@@ -62,9 +66,9 @@
 //! | C | here |
 //! |---|---|
 //! | `ibv_create_qp` | [`QueuePair::new`](crate::verbs::QueuePair::new), [`with_type`](crate::verbs::QueuePair::with_type) |
-//! | `ibv_create_qp_ex` | the same; with the flags of [`QueuePairInit`](crate::verbs::QueuePairInit) |
+//! | `ibv_create_qp_ex` | the same, with the flags of [`QueuePairInit`](crate::verbs::QueuePairInit); an XRC target is [`XrcTarget::new`](crate::verbs::XrcTarget::new) |
 //! | `ibv_modify_qp` | [`QueuePair::modify`](crate::verbs::QueuePair::modify) |
-//! | `ibv_modify_qp_rate_limit` | the same with [`rate_limit`](crate::verbs::QueuePairAttributes::rate_limit) |
+//! | `ibv_modify_qp_rate_limit` | the same with [`rate_limit`](crate::verbs::QueuePairAttributes::rate_limit), without sizes of bursts and packets |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::verbs::QueuePair::query) |
 //! | `ibv_destroy_qp` | dropping it, or [`QueuePair::destroy`](crate::verbs::QueuePair::destroy) |
 //! | `ibv_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`SendQueue::post`](crate::verbs::SendQueue::post) |
@@ -121,13 +125,14 @@
 //! - Extended completion queues, which bring a device's time stamps: `ibv_create_cq_ex`, `ibv_cq_ex_to_cq`,
 //!   `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll`, `ibv_wc_read_completion_ts`,
 //!   `ibv_wc_read_completion_wallclock_ns`, `ibv_wc_read_cvlan`, `ibv_wc_read_flow_tag`, `ibv_wc_read_tm_info`,
-//!   `ibv_modify_cq`, `ibv_query_rt_values_ex`. What else they read a [`Completion`](crate::verbs::Completion) has:
+//!   and the clock to compare them with, `ibv_query_rt_values_ex`. What else they read a [`Completion`](crate::verbs::Completion) has:
 //!   `ibv_wc_read_opcode`, `ibv_wc_read_wc_flags`, `ibv_wc_read_vendor_err`, `ibv_wc_read_byte_len`,
 //!   `ibv_wc_read_imm_data`, `ibv_wc_read_invalidated_rkey`, `ibv_wc_read_qp_num`, `ibv_wc_read_src_qp`, `ibv_wc_read_slid`,
 //!   `ibv_wc_read_sl`, `ibv_wc_read_dlid_path_bits`.
-//! - Thread domains: `ibv_alloc_td`, `ibv_dealloc_td`, `ibv_alloc_parent_domain`. A queue that one thread has for itself is
-//!   a [`SendQueue`](crate::verbs::SendQueue), [`ReceiveQueue`](crate::verbs::ReceiveQueue) or
-//!   [`Poller`](crate::verbs::Poller), which takes no lock.
+//! - Moderation of a completion queue's events: `ibv_modify_cq`.
+//! - Thread domains, and allocators of the program's: `ibv_alloc_td`, `ibv_dealloc_td`, `ibv_alloc_parent_domain`. A queue
+//!   that one thread has for itself is a [`SendQueue`](crate::verbs::SendQueue),
+//!   [`ReceiveQueue`](crate::verbs::ReceiveQueue) or [`Poller`](crate::verbs::Poller).
 //! - Flow steering, work queues of their own, tag matching: `ibv_create_flow`, `ibv_destroy_flow`,
 //!   `ibv_create_flow_action_esp`, `ibv_modify_flow_action_esp`, `ibv_destroy_flow_action`, `ibv_create_wq`,
 //!   `ibv_modify_wq`, `ibv_destroy_wq`, `ibv_post_wq_recv`, `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table`,
@@ -137,10 +142,10 @@
 //! - Counters: `ibv_create_counters`, `ibv_destroy_counters`, `ibv_attach_counters_point_flow`, `ibv_read_counters`.
 //! - Objects of another process: `ibv_import_device`, `ibv_import_pd`, `ibv_unimport_pd`, `ibv_import_mr`,
 //!   `ibv_unimport_mr`, `ibv_import_dm`, `ibv_unimport_dm`.
-//! - A queue pair's ECE, which goes with a connection by [`CmId::set_local_ece`](crate::cm::CmId::set_local_ece):
-//!   `ibv_set_ece`, `ibv_query_ece`.
-//! - What asks the C library and no kernel: `ibv_is_qpt_supported`, `ibv_query_qp_data_in_order`, `ibv_get_sysfs_path`,
+//! - A queue pair's ECE: `ibv_set_ece`, `ibv_query_ece`. That of one that the program has by other means goes with a
+//!   connection by [`CmId::set_local_ece`](crate::cm::CmId::set_local_ece).
+//! - Helpers: `ibv_is_qpt_supported`, `ibv_query_qp_data_in_order`, `ibv_get_sysfs_path`,
 //!   `ibv_read_sysfs_file`, `ibv_resolve_eth_l2_from_gid`, `ibv_dontfork_range`, `ibv_dofork_range`, `ibv_static_providers`,
-//!   `ibv_rate_to_mbps`, `ibv_rate_to_mult`, `mbps_to_ibv_rate`, `mult_to_ibv_rate`, `ibv_flow_label_to_udp_sport`; the kernel's structures as C's,
-//!   which are the same here: `ibv_copy_ah_attr_from_kern`, `ibv_copy_qp_attr_from_kern`, `ibv_copy_path_rec_from_kern`,
+//!   `ibv_rate_to_mbps`, `ibv_rate_to_mult`, `mbps_to_ibv_rate`, `mult_to_ibv_rate`,
+//!   `ibv_flow_label_to_udp_sport`; the kernel's structures as C's, which are the same here: `ibv_copy_ah_attr_from_kern`, `ibv_copy_qp_attr_from_kern`, `ibv_copy_path_rec_from_kern`,
 //!   `ibv_copy_path_rec_to_kern`.

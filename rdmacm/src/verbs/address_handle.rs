@@ -34,6 +34,7 @@ struct Inner {
 /// Where a datagram goes: for [`SendOperation::SendTo`](super::SendOperation::SendTo).
 ///
 /// [`DatagramParam`](crate::cm::DatagramParam) has all three of a peer or a group.
+#[doc(alias = "ibv_wr_set_ud_addr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination<'a> {
     /// The address; of the protection domain of the queue pair that sends.

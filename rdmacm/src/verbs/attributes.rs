@@ -176,6 +176,7 @@ impl QueuePairAttributes {
     /// How fast it sends at most, in kbit/s; 0 is as fast as it can. By drivers that pace packets, which
     /// rxe and siw do not.
     #[doc(alias = "IBV_QP_RATE_LIMIT")]
+    #[doc(alias = "ibv_modify_qp_rate_limit")]
     pub fn rate_limit(mut self, kbit_per_second: u32) -> Self {
         self.rate_limit = Some(kbit_per_second);
         self

@@ -96,6 +96,7 @@ impl MemoryRegion {
     /// [`ErrorKind::Invalid`] where the addresses wrap around; [`ErrorKind::Unsupported`] where the driver
     /// knows memory by its own addresses only (siw).
     #[doc(alias = "ibv_reg_mr_iova")]
+    #[doc(alias = "ibv_reg_mr_iova2")]
     pub fn alloc_at(
         pd: &ProtectionDomain,
         length: usize,
@@ -185,6 +186,7 @@ impl MemoryRegion {
     /// `start` in its; [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] as with
     /// [`alloc_at`](Self::alloc_at).
     #[doc(alias = "ibv_reg_mr_iova")]
+    #[doc(alias = "ibv_reg_mr_iova2")]
     pub unsafe fn register_at(
         pd: &ProtectionDomain,
         start: NonNull<u8>,

@@ -242,12 +242,12 @@ impl MemoryWindow {
     }
 
     /// The key that peers name the window by: that which the bind posted last gives it.
+    #[doc(alias = "ibv_inc_rkey")]
     pub fn rkey(&self) -> u32 {
         self.inner.rkey.load(Ordering::Relaxed)
     }
 
     /// The key that the next bind gives it: another one in the 8 bits that are free to choose.
-    #[doc(alias = "ibv_inc_rkey")]
     pub(crate) fn next_rkey(&self) -> u32 {
         let rkey = self.rkey();
         rkey & !0xff | rkey.wrapping_add(1) & 0xff

@@ -34,9 +34,11 @@ pub struct SendRequest<'a> {
 pub enum SendOperation<'a> {
     /// Sends a message into the peer's next receive.
     #[doc(alias = "IBV_WR_SEND")]
+    #[doc(alias = "ibv_wr_send")]
     Send,
     /// The same with a number for the peer's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    #[doc(alias = "ibv_wr_send_imm")]
     SendWithImm {
         /// See [`Completion::imm_data`](crate::verbs::Completion::imm_data).
         imm_data: u32,
@@ -49,6 +51,7 @@ pub enum SendOperation<'a> {
     /// peer's kernel crashes (Linux 6.1 and 6.12 at least), and nothing here or there can look first.
     /// Take a key away once, and never one that the peer may take back itself.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    #[doc(alias = "ibv_wr_send_inv")]
     SendWithInvalidate {
         /// The peer's key.
         rkey: u32,
@@ -66,6 +69,7 @@ pub enum SendOperation<'a> {
     },
     /// Writes to the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    #[doc(alias = "ibv_wr_rdma_write")]
     Write {
         /// Where, in the peer's addresses.
         remote_addr: u64,
@@ -74,6 +78,7 @@ pub enum SendOperation<'a> {
     },
     /// The same, and completes the peer's next receive, into whose memory nothing goes.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    #[doc(alias = "ibv_wr_rdma_write_imm")]
     WriteWithImm {
         /// Where, in the peer's addresses.
         remote_addr: u64,
@@ -84,6 +89,7 @@ pub enum SendOperation<'a> {
     },
     /// Reads from the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_READ")]
+    #[doc(alias = "ibv_wr_rdma_read")]
     Read {
         /// Where, in the peer's addresses.
         remote_addr: u64,
@@ -94,6 +100,7 @@ pub enum SendOperation<'a> {
     /// stores `swap` there if they are equal. What was there before goes to the payload, eight bytes
     /// of registered memory, as a number of this machine.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     CompareSwap {
         /// Where, in the peer's addresses: a multiple of 8.
         remote_addr: u64,
@@ -107,6 +114,7 @@ pub enum SendOperation<'a> {
     /// Adds `add` to eight bytes of the peer's memory, as a number of its machine that wraps around.
     /// What was there before goes to the payload, as with [`CompareSwap`](Self::CompareSwap).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    #[doc(alias = "ibv_wr_atomic_fetch_add")]
     FetchAdd {
         /// Where, in the peer's addresses: a multiple of 8.
         remote_addr: u64,
@@ -150,6 +158,7 @@ pub enum SendOperation<'a> {
     /// completion was polled. Of one that is under way, or not polled yet, it cannot know: where the
     /// peer may take the key back, do not.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
+    #[doc(alias = "ibv_wr_local_inv")]
     LocalInvalidate {
         /// The key, of this side.
         rkey: u32,
@@ -158,6 +167,7 @@ pub enum SendOperation<'a> {
     /// [has](MemoryWindow::rkey) it once this is posted. There is no payload. On rxe they reach the whole
     /// region by that key, as [`MemoryWindow`] says.
     #[doc(alias = "IBV_WR_BIND_MW")]
+    #[doc(alias = "ibv_wr_bind_mw")]
     #[doc(alias = "ibv_bind_mw")]
     BindWindow {
         /// The window, of the protection domain of the queue pair.
@@ -192,10 +202,13 @@ bitflags! {
 pub enum Payload<'a> {
     /// Registered memory, gathered (or, reading, scattered) in this order. The device uses it until
     /// the request completes.
+    #[doc(alias = "ibv_wr_set_sge")]
+    #[doc(alias = "ibv_wr_set_sge_list")]
     Gather(&'a [Sge]),
     /// Bytes that are copied into the request: free for use as soon as the post returns. Not for
     /// reads and atomics.
     #[doc(alias = "IBV_SEND_INLINE")]
+    #[doc(alias = "ibv_wr_set_inline_data")]
     Inline(&'a [u8]),
 }
 

@@ -41,6 +41,8 @@ impl QueuePair {
     ///
     /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::DeviceGone`];
     /// [`ErrorKind::WrongProcess`] after a fork.
+    #[doc(alias = "ibv_qp_to_qp_ex")]
+    #[doc(alias = "ibv_wr_start")]
     pub fn send_queue(&self) -> Result<SendQueue<'_>> {
         self.context().check_usable(POST_SEND, || self.subject())?;
         match self.inner.send.hold() {
@@ -291,6 +293,7 @@ impl SendQueue<'_> {
     /// doorbell (ENOMEM from the kernel, [`ErrorKind::DeviceGone`]): what was pushed stands in the
     /// queue and may be carried out with what comes next, so that the obligations of
     /// [`push`](Self::push) hold.
+    #[doc(alias = "ibv_wr_complete")]
     pub fn ring(&mut self) -> Result<()> {
         self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
         self.ring_here()

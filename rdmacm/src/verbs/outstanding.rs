@@ -23,8 +23,8 @@ pub(super) struct Outstanding<T> {
     /// How many there may be.
     most: usize,
     places: Vec<Place<T>>,
-    /// The place that became free last.
-    free: Option<u32>,
+    /// The place that became free last; as many as there are places where none is free.
+    free: usize,
     count: usize,
 }
 
@@ -32,8 +32,8 @@ pub(super) struct Outstanding<T> {
 enum Place<T> {
     /// With the identifier.
     Taken(u64, T),
-    /// With the one that became free before.
-    Free(Option<u32>),
+    /// With the one that became free before, or as many as there are places: none is added while one is free.
+    Free(usize),
 }
 
 impl<T> Outstanding<T> {
@@ -42,7 +42,7 @@ impl<T> Outstanding<T> {
         let most = most.min(1 << 23);
         let step = most.max(1).next_power_of_two().into();
         let most = usize::try_from(most).expect("24 bits fit");
-        Self { next: run(), step, most, places: Vec::new(), free: None, count: 0 }
+        Self { next: run(), step, most, places: Vec::new(), free: 0, count: 0 }
     }
 
     /// How many there are.
@@ -53,27 +53,30 @@ impl<T> Outstanding<T> {
     /// Puts in what belongs to the next request; its identifier. `what` comes back where there is no room.
     #[inline(always)]
     pub(super) fn put(&mut self, what: T) -> Result<u64, T> {
-        let Some(place) = self.free.or_else(|| self.add()) else { return Err(what) };
-        let id = self.next | u64::from(place);
+        let index = self.free;
+        if index == self.places.len() && !self.add() {
+            return Err(what);
+        }
+        let id = self.next | u64::try_from(index).expect("24 bits fit");
         let next = self.next + self.step;
         self.next = if next % (1 << RUN_BITS) == 0 { run() } else { next };
-        let index = self.place(id);
-        self.free = match mem::replace(&mut self.places[index], Place::Taken(id, what)) {
-            Place::Free(before) => before,
-            Place::Taken(..) => None,
+        let Place::Free(before) = mem::replace(&mut self.places[index], Place::Taken(id, what))
+        else {
+            unreachable!("it is free")
         };
+        self.free = before;
         self.count += 1;
         Ok(id)
     }
 
-    /// One more place, if there may be one.
+    /// One more place, if there may be one, where none is free.
     #[cold]
-    fn add(&mut self) -> Option<u32> {
-        if self.places.len() == self.most {
-            return None;
+    fn add(&mut self) -> bool {
+        let is_there = self.places.len() < self.most;
+        if is_there {
+            self.places.push(Place::Free(self.places.len() + 1));
         }
-        self.places.push(Place::Free(None));
-        u32::try_from(self.places.len() - 1).ok()
+        is_there
     }
 
     /// Takes out what belongs to the request `id`, if that is one of those.
@@ -87,14 +90,14 @@ impl<T> Outstanding<T> {
         let Place::Taken(_, what) = mem::replace(place, Place::Free(self.free)) else {
             return None;
         };
-        self.free = u32::try_from(index).ok();
+        self.free = index;
         self.count -= 1;
         Some(what)
     }
 
     /// Takes out all.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
-        (self.count, self.free) = (0, None);
+        (self.count, self.free) = (0, 0);
         self.places.drain(..).filter_map(|place| match place {
             Place::Taken(_, what) => Some(what),
             Place::Free(_) => None,

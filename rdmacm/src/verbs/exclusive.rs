@@ -141,9 +141,9 @@ impl<T> Held<'_, T> {
         }
     }
 
-    /// Gives the value back, to one of those that wait if some do.
+    /// Gives the value back to one of those that wait, if some do. Only to be dropped afterwards.
     #[inline]
-    pub(super) fn pass_on(mut self) {
+    pub(super) fn pass_on(&mut self) {
         if self.is_awaited() {
             self.give();
         }
@@ -233,7 +233,7 @@ mod tests {
     fn who_passes_it_on_waits_until_another_has_it_and_no_longer() {
         let exclusive = &Exclusive::new(0);
         let (says, hears) = mpsc::channel();
-        let held = exclusive.hold().expect("nobody has it");
+        let mut held = exclusive.hold().expect("nobody has it");
         thread::scope(|scope| {
             let other = scope.spawn(move || {
                 let mut held = exclusive.hold().expect("another thread");

@@ -41,7 +41,7 @@ pub struct BufferQueues {
     /// The address handles of the datagrams among them, with their identifiers, which ascend.
     addresses: VecDeque<(u64, AddressHandle)>,
     /// Room for what is polled at once.
-    done: [Completion; 4],
+    done: [Completion; FEW],
 }
 
 /// A buffer that could not be posted, and why.
@@ -272,6 +272,12 @@ fn tables(
 /// So many address handles have room from the beginning, in a megabyte.
 const MOST_DATAGRAMS: u32 = 1 << 16;
 
+/// How many completions there is always room for.
+const FEW: usize = 4;
+
+/// How many are taken at once where those were not all.
+const MANY: usize = 32;
+
 /// Hands over what has completed on `cq` of queue pair `number`.
 fn poll(
     cq: &CompletionQueue,
@@ -282,16 +288,38 @@ fn poll(
     mut each: impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
     let mut polled = 0;
-    loop {
-        let count = cq.poll(done)?;
+    let count = cq.poll_inlined(done)?;
+    for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
+        polled += usize::from(hand_over(completion, posted, addresses, &mut each));
+    }
+    if count == done.len() {
+        polled += poll_many(cq, number, posted, addresses, &mut each)?;
+    }
+    Ok(polled)
+}
+
+/// The same where there may be many.
+#[inline(never)]
+fn poll_many(
+    cq: &CompletionQueue,
+    number: u32,
+    posted: &mut Outstanding<Buffer>,
+    addresses: &mut VecDeque<(u64, AddressHandle)>,
+    each: &mut impl FnMut(Buffer, &Completion),
+) -> Result<usize> {
+    let mut done = [Completion::default(); MANY];
+    let mut polled = 0;
+    // Others may complete meanwhile, for ever.
+    while posted.len() > 0 {
+        let count = cq.poll(&mut done)?;
         for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
-            polled += usize::from(hand_over(completion, posted, addresses, &mut each));
+            polled += usize::from(hand_over(completion, posted, addresses, each));
         }
-        // Others may complete meanwhile, for ever.
-        if count < done.len() || posted.len() == 0 {
-            return Ok(polled);
+        if count < done.len() {
+            break;
         }
     }
+    Ok(polled)
 }
 
 /// Hands over the buffer of what is done, if it is here. Not inlined: a poll that finds nothing, as most do of one who

@@ -214,6 +214,12 @@ impl CompletionQueue {
     /// Those of [`poller`](Self::poller) and [`Poller::poll`].
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        self.poll_inlined(into)
+    }
+
+    /// The same for who polls all the time.
+    #[inline(always)]
+    pub(super) fn poll_inlined(&self, into: &mut [Completion]) -> Result<usize> {
         if self.context().file().surely_belongs_here() {
             if let Some(ring) = self.inner.ring.hold_if_free() {
                 let mut poller = Poller { inner: &self.inner, ring };

@@ -27,8 +27,6 @@ pub(super) struct KeepAlive {
     timer: Option<TimerFd>,
     /// Absent while a write is on its way.
     buffer: Option<Buffer>,
-    /// Of the buffer.
-    index: usize,
     /// How many more writes there are to be, where they end.
     left: Option<u32>,
 }
@@ -41,8 +39,7 @@ impl KeepAlive {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(failed)?;
         let interval = Expiration::Interval(TimeSpec::from(every.min(LONGEST)));
         timer.set(interval, TimerSetTimeFlags::empty()).map_err(failed)?;
-        let index = buffer.index();
-        Ok(Self { timer: Some(timer), buffer: Some(buffer), index, left: None })
+        Ok(Self { timer: Some(timer), buffer: Some(buffer), left: None })
     }
 
     /// Has it end soon, and before that with the first message that comes: it is there so that the peer's
@@ -81,11 +78,6 @@ impl KeepAlive {
                 self.buffer = refused.buffer;
             }
         }
-    }
-
-    /// Whether `buffer` is its own.
-    pub(super) fn has_sent(&self, buffer: &Buffer) -> bool {
-        buffer.index() == self.index
     }
 
     /// The write has completed.

@@ -146,14 +146,14 @@ impl State {
         let mut polled = 0;
         if self.wants_receives(interest) || self.receives == Arming::Told {
             let Some(parts) = &mut self.parts else { return Ok(false) };
-            let complete = |buffer, done: &_| self.traffic.complete(buffer, done);
-            polled = parts.queues.poll_received(complete)?;
+            let received = |buffer, done: &_| self.traffic.received(buffer, done);
+            polled = parts.queues.poll_received(received)?;
             self.receives.has_polled(polled, &mut self.stale);
         }
         if self.wants_sends(interest) || self.sends == Arming::Told {
             let Some(parts) = &mut self.parts else { return Ok(false) };
-            let complete = |buffer, done: &_| self.traffic.complete(buffer, done);
-            let sent = parts.queues.poll_sent(complete)?;
+            let sent = |buffer, done: &_| self.traffic.sent(buffer, done);
+            let sent = parts.queues.poll_sent(sent)?;
             self.sends.has_polled(sent, &mut self.stale);
             polled += sent;
         }

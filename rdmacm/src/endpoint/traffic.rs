@@ -107,11 +107,12 @@ impl Sent {
 }
 
 impl Traffic {
+    /// A send, or what looks after the peer, has completed.
     #[inline(always)]
-    pub(super) fn complete(&mut self, buffer: Buffer, completion: &Completion) {
+    pub(super) fn sent(&mut self, buffer: Buffer, completion: &Completion) {
         let status = completion.status();
         let Some(sent) = self.sends.get_mut(buffer.index()) else {
-            return self.received(buffer, completion);
+            return self.kept_alive(buffer, status);
         };
         self.sending -= 1;
         match sent {
@@ -132,20 +133,15 @@ impl Traffic {
         }
     }
 
+    /// A receive has completed.
     #[inline(always)]
-    fn received(&mut self, buffer: Buffer, completion: &Completion) {
-        if let Some(keep_alive) = &mut self.keep_alive {
-            if keep_alive.has_sent(&buffer) {
-                keep_alive.give_back(buffer);
-                return self.kept_alive(completion.status());
-            }
-            if completion.is_success() {
-                keep_alive.heard();
-            }
-        }
+    pub(super) fn received(&mut self, buffer: Buffer, completion: &Completion) {
         self.receiving -= 1;
         if !completion.is_success() {
             return self.not_received(buffer, completion.status());
+        }
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.heard();
         }
         let length = match completion.opcode() {
             // Of what was written elsewhere: nothing is in the buffer.
@@ -192,7 +188,11 @@ impl Traffic {
     }
 
     /// What looks after the peer has written to it.
-    fn kept_alive(&mut self, status: WcStatus) {
+    #[cold]
+    fn kept_alive(&mut self, buffer: Buffer, status: WcStatus) {
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.give_back(buffer);
+        }
         // The peer may just have ended the connection in good order, of which the event tells.
         if status != WcStatus::IB_WC_SUCCESS && !self.ends_with_connection {
             self.failed(status);

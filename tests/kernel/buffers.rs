@@ -221,6 +221,16 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
             assert_eq!(numbers, [0, 1, 2, 3]);
         }
     }
+    // Not where they are refused: their domain is free of them then.
+    let other = ProtectionDomain::new(sender.queues.qp().pd().context()).expect("another domain");
+    let address = AddressHandle::new(&other, &to).expect("a handle");
+    let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
+    let operation = SendOperation::SendTo { destination, imm_data: None };
+    let buffer = sender.buffer();
+    let refused = sender.queues.send(buffer, 8, operation).expect_err("it is of another domain");
+    sender.buffers.push(refused.buffer.expect("it comes back"));
+    drop(address);
+    other.destroy().expect("nothing is left of it");
     // And longer than the queue pair, if that goes first: the domain is free of them then.
     let pd = sender.queues.qp().pd().clone();
     let buffer = sender.buffer();

@@ -91,8 +91,8 @@ impl Buffer {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// The memory, in place of the buffer.
-    pub(super) fn into_memory(mut self) -> verbs::Buffer {
+    /// The memory, without which the buffer is only to be dropped.
+    pub(super) fn take_memory(&mut self) -> verbs::Buffer {
         self.memory.take().expect(HELD)
     }
 

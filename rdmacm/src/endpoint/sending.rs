@@ -80,7 +80,7 @@ impl Shared {
     fn start_locked(
         self: &Arc<Self>,
         what: Operation,
-        buffer: Buffer,
+        mut buffer: Buffer,
         operation: SendOperation<'_>,
         is_wanted: bool,
     ) -> Result<(Locked<'_>, usize)> {
@@ -90,7 +90,7 @@ impl Shared {
         let length = buffer.len();
         let mut guarded = self.lock(what.name())?;
         // Dropped while this is locked, the buffer itself would wait for ever.
-        let memory = buffer.into_memory();
+        let memory = buffer.take_memory();
         let index = memory.index();
         if guarded.state.traffic.is_broken {
             if let Err(error) = self.mend(&mut guarded, what) {

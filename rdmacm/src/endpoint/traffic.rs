@@ -205,20 +205,24 @@ impl Traffic {
             true => self.idle.push(buffer),
             // Refused only where the connection is about to end.
             false => {
-                let reposted = self.post_receive(queues, buffer).is_ok();
-                self.counters.receives_reposted += u64::from(reposted);
+                if self.post_receive(queues, buffer).is_ok() {
+                    self.counters.receives_reposted += 1;
+                }
             }
         }
     }
 
+    #[inline(always)]
     pub(super) fn post_receive(
         &mut self,
         queues: &mut BufferQueues,
         buffer: Buffer,
     ) -> Result<(), BufferRefused> {
         let posted = queues.receive(buffer);
-        let is_posted = posted.as_ref().map_or_else(|refused| refused.buffer.is_none(), |()| true);
-        self.receiving += usize::from(is_posted);
+        match &posted {
+            Err(refused) if refused.buffer.is_some() => {}
+            _ => self.receiving += 1,
+        }
         posted
     }
 

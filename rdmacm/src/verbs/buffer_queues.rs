@@ -90,6 +90,7 @@ impl BufferQueues {
     /// [`ErrorKind::Invalid`] where `length` is more than the buffer has, where the buffer is of
     /// another protection domain, where the operation is another one, and, with ENOMEM, where the
     /// queue is full; those of [`QueuePair::post_send`].
+    #[inline(always)]
     pub fn send(
         &mut self,
         buffer: Buffer,
@@ -108,28 +109,27 @@ impl BufferQueues {
                 | SendOperation::FetchAdd { .. }
         );
         if !is_over_the_buffer {
-            let error = self.invalid(libc::EINVAL, "the operation is not one over a buffer alone");
-            return Err(BufferRefused { buffer: Some(buffer), error });
+            let reason = "the operation is not one over a buffer alone";
+            return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
-        let address = match operation {
-            SendOperation::SendTo { destination, .. } => Some(destination.address),
-            _ => None,
+        let (wr_id, piece) = self.put(buffer, length)?;
+        if let SendOperation::SendTo { destination, .. } = operation {
+            self.addresses.push_back((wr_id, destination.address.clone()));
+        }
+        // A piece of length 0 is one of 2 GiB to some hardware.
+        let gather: &[Sge] = if length == 0 { &[] } else { &[piece] };
+        let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
+        let request = SendRequest { wr_id, operation, payload, flags };
+        // SAFETY: the request names no memory but that of the buffer, which `put` has put where it
+        // stays until the request has completed or the queue pair is destroyed, unless it is not
+        // posted; the buffer keeps it allocated and registered, and there nobody writes to it or
+        // reads it. The identifier is of our own.
+        let posted = match unsafe { self.qp.try_post_send(&request) } {
+            Some(rung) => rung.map_err(Failure::of_ringing),
+            // SAFETY: as above.
+            None => unsafe { send_with_care(&self.qp, &request) },
         };
-        self.post(buffer, length, address, |qp, wr_id, piece| {
-            // A piece of length 0 is one of 2 GiB to some hardware.
-            let gather: &[Sge] = if length == 0 { &[] } else { piece };
-            let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
-            let request = SendRequest { wr_id, operation, payload, flags };
-            // SAFETY: the request names no memory but that of the buffer, which `post` has put
-            // where it stays until the request has completed or the queue pair is destroyed, unless
-            // it is not posted; the buffer keeps it allocated and registered, and there nobody
-            // writes to it or reads it. The identifier is of our own.
-            match unsafe { qp.try_post_send(&request) } {
-                Some(rung) => rung.map_err(Failure::of_ringing),
-                // SAFETY: as above.
-                None => unsafe { send_with_care(qp, &request) },
-            }
-        })
+        posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
     /// Posts a receive into `buffer`. A completion follows with the message that it receives.
@@ -140,56 +140,54 @@ impl BufferQueues {
     ///
     /// [`ErrorKind::Invalid`] where the buffer is of another protection domain, and, with ENOMEM,
     /// where the queue is full; those of [`QueuePair::post_recv`].
+    #[inline(always)]
     pub fn receive(&mut self, buffer: Buffer) -> Result<(), BufferRefused> {
         let length = buffer.len();
-        self.post(buffer, length, None, |qp, wr_id, scatter| {
-            let request = ReceiveRequest { wr_id, scatter };
+        let (wr_id, piece) = self.put(buffer, length)?;
+        let request = ReceiveRequest { wr_id, scatter: &[piece] };
+        // SAFETY: as in `send`.
+        let posted = match unsafe { self.qp.try_post_recv(&request) } {
+            Some(settled) => settled.map_err(Failure::of_ringing),
             // SAFETY: as in `send`.
-            match unsafe { qp.try_post_recv(&request) } {
-                Some(settled) => settled.map_err(Failure::of_ringing),
-                // SAFETY: as in `send`.
-                None => unsafe { receive_with_care(qp, &request) },
-            }
-        })
+            None => unsafe { receive_with_care(&self.qp, &request) },
+        };
+        posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
-    /// Has `post` post a request over `length` bytes of `buffer`, to `address` if it is a datagram.
-    fn post(
-        &mut self,
-        buffer: Buffer,
-        length: usize,
-        address: Option<&AddressHandle>,
-        post: impl FnOnce(&QueuePair, u64, &[Sge]) -> Result<(), Failure>,
-    ) -> Result<(), BufferRefused> {
-        let refused = |buffer, error| Err(BufferRefused { buffer: Some(buffer), error });
+    /// Puts a buffer where it stays while a request over its first `length` bytes is posted: the
+    /// identifier of that, and the bytes.
+    #[inline(always)]
+    fn put(&mut self, buffer: Buffer, length: usize) -> Result<(u64, Sge), BufferRefused> {
         if buffer.pd() != self.qp.pd() {
-            let error = self.invalid(libc::EINVAL, "it is of another protection domain");
-            return refused(buffer, error);
+            return Err(self.unfit(buffer, libc::EINVAL, "it is of another protection domain"));
         }
         let Some(piece) = buffer.sge(length) else {
-            return refused(buffer, self.invalid(libc::EINVAL, "it has fewer bytes"));
+            return Err(self.unfit(buffer, libc::EINVAL, "it has fewer bytes"));
         };
-        let wr_id = match self.posted.put(buffer) {
-            Ok(wr_id) => wr_id,
-            Err(buffer) => {
-                return refused(buffer, self.invalid(libc::ENOMEM, "the queues are full"));
-            }
-        };
-        let posted = post(&self.qp, wr_id, &[piece]);
-        let is_posted = posted.as_ref().map_or_else(|failure| failure.is_posted, |()| true);
-        if let Some(address) = address.filter(|_| is_posted) {
-            self.addresses.push_back((wr_id, address.clone()));
+        match self.posted.put(buffer) {
+            Ok(wr_id) => Ok((wr_id, piece)),
+            Err(buffer) => Err(self.unfit(buffer, libc::ENOMEM, "the queues are full")),
         }
-        posted.map_err(|Failure { error, .. }| {
-            let buffer = if is_posted { None } else { self.posted.take(wr_id) };
-            BufferRefused { buffer, error }
-        })
     }
 
     #[cold]
-    fn invalid(&self, errno: i32, reason: &'static str) -> Error {
+    fn unfit(&self, buffer: Buffer, errno: i32, reason: &'static str) -> BufferRefused {
         let kind = ErrorKind::Invalid { errno, reason: reason.into() };
-        Error::new("post a buffer to", format!("queue pair {}", self.qp.number()), kind)
+        let subject = format!("queue pair {}", self.qp.number());
+        BufferRefused { buffer: Some(buffer), error: Error::new("post a buffer to", subject, kind) }
+    }
+
+    /// That the request could not be posted, with its buffer unless it is posted all the same.
+    #[cold]
+    fn refused(&mut self, wr_id: u64, Failure { error, is_posted }: Failure) -> BufferRefused {
+        if is_posted {
+            return BufferRefused { buffer: None, error };
+        }
+        // It is the last one, if it is that of a datagram.
+        if self.addresses.back().is_some_and(|(id, _)| *id == wr_id) {
+            self.addresses.pop_back();
+        }
+        BufferRefused { buffer: self.posted.take(wr_id), error }
     }
 
     /// Hands over what has completed, with the buffers; how many.

@@ -59,7 +59,7 @@ impl Group {
     /// What the event `MulticastError` said; [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
     pub fn check(&self) -> Result<()> {
-        let guarded = self.shared.lock(Operation::Join.name())?;
+        let guarded = self.shared.lock_for(Operation::Join)?;
         let rendezvous = guarded.state.rendezvous.as_ref();
         rendezvous.map_or(Ok(()), |rendezvous| rendezvous.groups.check(self.address))
     }

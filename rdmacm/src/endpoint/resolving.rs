@@ -49,7 +49,7 @@ impl Drop for Resolving<'_> {
         if !self.is_claimed {
             return;
         }
-        let Ok(mut guarded) = self.shared.lock(Operation::Resolve.name()) else { return };
+        let Ok(mut guarded) = self.shared.lock_for(Operation::Resolve) else { return };
         let rendezvous = guarded.state.rendezvous.as_mut();
         let given_up = rendezvous.and_then(|rendezvous| rendezvous.give_up(self.token));
         // Its id goes when nothing is locked.

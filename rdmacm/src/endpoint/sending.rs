@@ -88,7 +88,7 @@ impl Shared {
             return Err(self.has_another(what));
         }
         let length = buffer.len();
-        let mut guarded = self.lock(what.name())?;
+        let mut guarded = self.lock_for(what)?;
         // Dropped while this is locked, the buffer itself would wait for ever.
         let memory = buffer.take_memory();
         let index = memory.index();

@@ -267,6 +267,15 @@ impl Shared {
         }
     }
 
+    /// The same, where the name is asked for only if it is refused.
+    #[inline(always)]
+    pub(super) fn lock_for(&self, operation: Operation) -> Result<Locked<'_>> {
+        match self.process.check() {
+            Ok(()) => Ok(self.lock_here()),
+            Err(refused) => Err(self.refused(operation.name(), refused)),
+        }
+    }
+
     #[cold]
     fn refused(&self, operation: &'static str, refused: Refused) -> Error {
         refused.during(operation, self.name.clone())
@@ -296,7 +305,7 @@ impl Shared {
         patience: Patience,
         done: impl FnMut(&mut State) -> Option<Result<T, End>>,
     ) -> Result<T> {
-        self.until_from(self.lock(operation.name())?, operation, patience, done)
+        self.until_from(self.lock_for(operation)?, operation, patience, done)
     }
 
     /// The same, which begins where the state is locked.
@@ -607,7 +616,7 @@ impl Shared {
         operation: Operation,
         each: impl FnOnce(&mut Rendezvous, &Parts) -> Result<T>,
     ) -> Result<T> {
-        let mut guarded = self.lock(operation.name())?;
+        let mut guarded = self.lock_for(operation)?;
         let State { parts, traffic, rendezvous, .. } = &mut guarded.state;
         if parts.as_ref().is_some_and(|parts| parts.queues.qp().pd().context().is_gone()) {
             // The event that tells this socket may be on its way still.
@@ -621,7 +630,7 @@ impl Shared {
 
     /// Tells the peer of the end, unless it is known.
     pub(super) fn disconnect(&self) -> Result<()> {
-        let mut guarded = self.lock(Operation::Close.name())?;
+        let mut guarded = self.lock_for(Operation::Close)?;
         guarded.state.disconnect()?;
         self.tell_all(&mut guarded);
         Ok(())

@@ -22,7 +22,7 @@ use crate::table::Row;
 use crate::trace;
 
 /// How often each load is measured: as often as it takes for an interval.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 12;
 /// Messages of one run.
 const MESSAGES: u32 = 1024;
 /// Bytes of a message, where it does not matter how many.

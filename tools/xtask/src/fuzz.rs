@@ -32,42 +32,47 @@ const FLAGS: &str = "--cfg fuzzing -Dwarnings -Ccodegen-units=1 -Cpasses=sancov-
 pub(crate) fn run(filter: Option<&str>, time: Duration) -> ExitCode {
     let mut tests = Tests::default();
     let chooses = |name: &str| filter.is_none_or(|filter| name.contains(filter));
-    match packages::require(&PACKAGES).and_then(|()| any(chooses)) {
-        Ok(()) => all(chooses, time, &mut tests),
+    match packages::require(&PACKAGES).and_then(|()| meant(chooses)) {
+        Ok(targets) => all(&targets, time, &mut tests),
         Err(error) => tests.stop(&error),
     }
     tests.finish()
 }
 
-/// An error that names the targets, where none is chosen.
-fn any(chooses: impl Fn(&str) -> bool) -> Result<()> {
-    let targets: Vec<String> = targets()?.iter().map(|target| named(target)).collect();
-    if targets.iter().any(|target| chooses(target)) {
-        return Ok(());
-    }
-    Err(Error::new(format!("the targets are {}, and none of them was meant", targets.join(", "))))
-}
-
 /// Runs those that are selected for a moment and adds them to `tests`.
 pub(crate) fn add(selection: &Selection, tests: &mut Tests) {
-    all(|name| selection.chooses(name), MOMENT, tests);
+    match targets() {
+        Ok(targets) => all(&chosen(&targets, |name| selection.chooses(name)), MOMENT, tests),
+        Err(error) => tests.step("fuzz", Err(error)),
+    }
 }
 
-fn all(chooses: impl Fn(&str) -> bool, time: Duration, tests: &mut Tests) {
-    let targets = match targets() {
-        Ok(targets) => targets.into_iter().filter(|target| chooses(&named(target))),
-        Err(error) => return tests.step("fuzz", Err(error)),
-    };
-    let targets: Vec<String> = targets.collect();
+/// Those chosen; an error that names all where there is none.
+fn meant(chooses: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let targets = targets()?;
+    let chosen = chosen(&targets, chooses);
+    if chosen.is_empty() {
+        let names: Vec<String> = targets.iter().map(|target| named(target)).collect();
+        let names = names.join(", ");
+        return Err(Error::new(format!("the targets are {names}, and none of them was meant")));
+    }
+    Ok(chosen)
+}
+
+fn chosen(targets: &[String], chooses: impl Fn(&str) -> bool) -> Vec<String> {
+    targets.iter().filter(|target| chooses(&named(target))).cloned().collect()
+}
+
+fn all(targets: &[String], time: Duration, tests: &mut Tests) {
     if targets.is_empty() {
         return;
     }
     progress("== fuzz");
-    if let Err(error) = build(&targets) {
+    if let Err(error) = build(targets) {
         return tests.step("fuzz", Err(error));
     }
     for target in targets {
-        tests.step(&named(&target), one(&target, time));
+        tests.step(&named(target), one(target, time));
     }
 }
 

@@ -261,18 +261,20 @@ impl Shared {
     /// The state, for `operation`; not in a forked child, where the lock may be held for ever.
     #[inline(always)]
     pub(super) fn lock(&self, operation: &'static str) -> Result<Locked<'_>> {
-        match self.process.check() {
-            Ok(()) => Ok(self.lock_here()),
-            Err(refused) => Err(self.refused(operation, refused)),
-        }
+        self.lock_named(|| operation)
     }
 
     /// The same, where the name is asked for only if it is refused.
     #[inline(always)]
     pub(super) fn lock_for(&self, operation: Operation) -> Result<Locked<'_>> {
+        self.lock_named(|| operation.name())
+    }
+
+    #[inline(always)]
+    fn lock_named(&self, name: impl FnOnce() -> &'static str) -> Result<Locked<'_>> {
         match self.process.check() {
             Ok(()) => Ok(self.lock_here()),
-            Err(refused) => Err(self.refused(operation.name(), refused)),
+            Err(refused) => Err(self.refused(name(), refused)),
         }
     }
 

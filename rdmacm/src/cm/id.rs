@@ -424,7 +424,23 @@ impl Inner {
         subject: impl FnOnce() -> String,
         request: C,
     ) -> Result<C::Response> {
-        self.send(request).map_err(|refused| Self::refused(operation, subject(), refused))
+        self.send(request).map_err(|refused| {
+            let refused = match refused {
+                // Where the id has another state than the program knows of.
+                Refused::Os(Errno::EINVAL) if self.device_goes() => Refused::Os(Errno::ENXIO),
+                refused => refused,
+            };
+            Self::refused(operation, subject(), refused)
+        })
+    }
+
+    /// Whether the id's device is on its way out, which an event is to tell.
+    #[cold]
+    fn device_goes(&self) -> bool {
+        match self.bound_to() {
+            Ok((guid, index)) => goes(guid, index),
+            Err(error) => matches!(error.kind(), ErrorKind::DeviceGone(_)),
+        }
     }
 
     /// The error of `operation` on `subject`, an id.
@@ -467,7 +483,10 @@ impl Inner {
             return Ok(context.clone());
         }
         let (guid, index) = self.bound_to()?;
-        let context = Context::shared_by(guid, index)?;
+        let context = Context::shared_by(guid, index).map_err(|error| {
+            let kind = ErrorKind::DeviceGone(error.errno());
+            if goes(guid, index) { Error::new(FIND_DEVICE, self.to_string(), kind) } else { error }
+        })?;
         state.context = Some(context.clone());
         Ok(context)
     }
@@ -494,6 +513,13 @@ impl Inner {
         }
         Ok((guid, Some(answer.ibdev_index).filter(|index| *index != NO_INDEX)))
     }
+}
+
+/// Whether the device that an id is bound to is on its way out: the kernel takes it off its list, then
+/// gives each id its new state, then closes them.
+#[cold]
+fn goes(guid: Guid, index: Option<u32>) -> bool {
+    device::list().is_ok_and(|devices| !devices.iter().any(|device| device.is(guid, index)))
 }
 
 impl Counted for Inner {

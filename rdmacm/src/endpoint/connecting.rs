@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::Epoll;
 
 use super::connection::Connection;
+use super::connector::Asking;
+#[cfg(doc)]
 use super::connector::Connector;
 use super::deadline::{earlier, has_passed, within};
 use super::keep_alive::FIRST;
@@ -74,8 +76,8 @@ struct Attempt {
 
 /// What an attempt waits for.
 enum Phase {
-    Address(CmId, Box<Connector>),
-    Route(CmId, Box<Connector>),
+    Address(CmId, Box<Asking>),
+    Route(CmId, Box<Asking>),
     Answer(Box<Answer>),
 }
 
@@ -99,13 +101,13 @@ impl Connecting {
     pub(super) fn to_peer(
         id: CmId,
         channel: EventChannel,
-        connector: &Connector,
+        asking: Asking,
         until: Option<Instant>,
         overall: Option<Instant>,
         trace: Trace,
     ) -> Result<Self> {
         trace.is("resolving");
-        Self::new(Phase::Address(id, Box::new(connector.clone())), channel, until, overall, trace)
+        Self::new(Phase::Address(id, Box::new(asking)), channel, until, overall, trace)
     }
 
     /// Waits until what was accepted stands.
@@ -255,14 +257,16 @@ impl Attempt {
         let Self { phase, channel, overall, .. } = self;
         let phase_within = |timeout: Duration| earlier(within(timeout), overall);
         let (phase, until) = match phase {
-            Phase::Address(id, connector) => {
-                let until = phase_within(connector.route_timeout);
+            Phase::Address(id, asking) => {
+                let timeout = asking.connector.route_timeout;
+                let until = phase_within(timeout);
                 // The kernel refuses to look for no time.
-                id.resolve_route(connector.route_timeout.max(Duration::from_millis(1)))?;
-                (Phase::Route(id, connector), until)
+                id.resolve_route(timeout.max(Duration::from_millis(1)))?;
+                (Phase::Route(id, asking), until)
             }
-            Phase::Route(id, connector) => {
-                let mut settings = connector.settings;
+            Phase::Route(id, mut asking) => {
+                let connector = &asking.connector;
+                let mut settings = connector.settings.clone();
                 let transport = id.context()?.transport();
                 let looks = transport == Transport::Iwarp && settings.keep_alive.is_none();
                 settings.keep_alive = settings.keep_alive.or_else(|| looks.then_some(FIRST));
@@ -271,10 +275,17 @@ impl Attempt {
                     keep_alive.end_soon();
                 }
                 let until = phase_within(connector.connect_timeout);
-                parts.id.connect(&settings.param(&connector.private_data))?;
-                trace.is("connecting");
-                let answer = Answer { parts, traffic, completions, asked: None };
-                (Phase::Answer(Box::new(answer)), until)
+                match parts.id.connect(&settings.param(&connector.private_data)) {
+                    Ok(()) => {
+                        trace.is("connecting");
+                        let answer = Answer { parts, traffic, completions, asked: None };
+                        (Phase::Answer(Box::new(answer)), until)
+                    }
+                    Err(error) => {
+                        let (id, until) = asking.once_more(&channel, error)?;
+                        (Phase::Address(id, asking), earlier(until, overall))
+                    }
+                }
             }
             Phase::Answer(mut answer) => {
                 let asked = answer.asked.take();

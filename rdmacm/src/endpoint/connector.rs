@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use super::connecting::Connecting;
 use super::connection::Connection;
 use super::deadline::within;
+use super::port::Ports;
 use super::settings::Settings;
 use super::trace::Trace;
 use crate::addr::Address;
 use crate::cm::{CmId, EventChannel, PortSpace};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How to connect. The same may connect many times.
 ///
@@ -139,7 +140,8 @@ impl Connector {
     /// On iWARP this side is to send the first message. siw may leave it lying with a peer that is
     /// still accepting, until something else comes: see [`CmId::accept`]. So on iWARP this side
     /// writes nothing, every 100 ms for the first second or until the peer says something, in calls
-    /// that wait or are tried again, as when it is [kept alive](Settings::keep_alive).
+    /// that wait or are tried again, as when it is [kept alive](Settings::keep_alive). There a port
+    /// of the kernel's choice that TCP turns out to have is given up for another.
     ///
     /// # Errors
     ///
@@ -177,7 +179,7 @@ impl Connector {
         let trace = Trace::connection(id.token(), || Some(server));
         let until = within(self.address_timeout);
         self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
-        Connecting::to_peer(id, channel, self, until, overall, trace)
+        Connecting::to_peer(id, channel, Asking::new(self, server), until, overall, trace)
     }
 
     /// Gives the id what it has from the beginning, and asks for the peer's address.
@@ -189,5 +191,35 @@ impl Connector {
             id.set_ack_timeout(ack_timeout)?;
         }
         id.resolve_addr(self.source, server, self.address_timeout)
+    }
+}
+
+/// A connector that asks a server, and its ports for that.
+pub(super) struct Asking {
+    pub(super) connector: Connector,
+    server: Address,
+    ports: Ports,
+}
+
+impl Asking {
+    fn new(connector: &Connector, server: Address) -> Self {
+        let ports = Ports::new(connector.source.map_or(0, |source| source.port()));
+        Self { connector: connector.clone(), server, ports }
+    }
+
+    /// Begins once more after `error`, if another port may help: the id, and when it is to have its
+    /// address.
+    pub(super) fn once_more(
+        &mut self,
+        channel: &EventChannel,
+        error: Error,
+    ) -> Result<(CmId, Option<Instant>)> {
+        if !self.ports.try_another(&error) {
+            return Err(error);
+        }
+        let id = CmId::new(channel, PortSpace::Tcp)?;
+        let until = within(self.connector.address_timeout);
+        self.connector.resolve(&id, self.server)?;
+        Ok((id, until))
     }
 }

@@ -9,6 +9,7 @@ use super::connecting::Connecting;
 use super::connection::Connection;
 use super::deadline::{has_passed, within};
 use super::parts::Parts;
+use super::port::Ports;
 use super::settings::Settings;
 use super::trace::Trace;
 use crate::addr::Address;
@@ -42,8 +43,8 @@ pub struct Listener {
 
 impl Listener {
     /// Listens on a local address: on all of them with the unspecified one, or with a loopback
-    /// address, which the kernel takes for that; on a port of the kernel's choice with port 0. As
-    /// many requests wait as the kernel allows.
+    /// address, which the kernel takes for that; on a port of the kernel's choice with port 0, on
+    /// iWARP one that TCP has not given away. As many requests wait as the kernel allows.
     ///
     /// [`CmId::bind`], [`CmId::listen`].
     ///
@@ -55,9 +56,7 @@ impl Listener {
     pub fn bind(address: impl Into<Address>) -> Result<Self> {
         let channel = EventChannel::new()?;
         channel.set_nonblocking(true)?;
-        let id = CmId::new(&channel, PortSpace::Tcp)?;
-        id.bind(address)?;
-        id.listen(0)?;
+        let id = listening(&channel, address.into())?;
         let address = id.local_addr()?;
         let (process, turn, is_gone) = (Process::current(), Turn::default(), AtomicBool::default());
         let trace = Trace::listener(id.token(), address);
@@ -168,6 +167,20 @@ impl Listener {
 
     fn subject(&self) -> String {
         format!("a request to id {}", self.id.token())
+    }
+}
+
+/// An id that listens on `address`.
+fn listening(channel: &EventChannel, address: Address) -> Result<CmId> {
+    let mut ports = Ports::new(address.port());
+    loop {
+        let id = CmId::new(channel, PortSpace::Tcp)?;
+        id.bind(address)?;
+        match id.listen(0) {
+            Ok(()) => return Ok(id),
+            Err(error) if ports.try_another(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

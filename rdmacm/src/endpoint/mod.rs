@@ -86,6 +86,7 @@ mod keep_alive;
 mod listener;
 mod parts;
 mod peer;
+mod port;
 mod readiness;
 mod remote;
 mod rendezvous;

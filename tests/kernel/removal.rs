@@ -214,6 +214,28 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
     }
 }
 
+/// Between the kernel's new state of an id and its event of that, commands are refused as if the program were mistaken.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_refused_meanwhile_says_so() {
+    for _ in 0..4 {
+        let own = Own::rxe();
+        let channel = channel();
+        let (_listener, server) = listen(&channel, own.address);
+        let ids: Vec<_> = (0..50).map(|_| resolve(&channel, server)).collect();
+        let again = ids[0].resolve_route(LONG).expect_err("it has a route");
+        assert_eq!(*again.kind(), ErrorKind::Os(libc::EINVAL), "{again}");
+        let deletion = own.delete();
+        // No sleep: the time in between is short.
+        assert!((0..1_000_000).any(|_| !own.exists()), "the kernel goes on listing it");
+        for id in &ids {
+            gone_with(libc::ENXIO, id.resolve_route(LONG));
+        }
+        drop(ids);
+        deletion.finish();
+    }
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn everybody_who_waits_for_requests_hears_of_it() {

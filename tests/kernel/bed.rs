@@ -69,11 +69,19 @@ pub(crate) fn id(channel: &EventChannel) -> CmId {
     CmId::new(channel, PortSpace::Tcp).expect("create an id")
 }
 
-/// A listener on a port of the kernel's choice of `address`.
+/// A listener on a port of the kernel's choice of `address`: on siw another one where TCP has the first.
 pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, SocketAddr) {
-    let listener = id(channel);
-    listener.bind(address).expect("bind");
-    listener.listen(0).expect("listen");
+    let listens = || {
+        let listener = id(channel);
+        listener.bind(address).expect("bind");
+        listener.listen(0).map(|()| listener)
+    };
+    let taken = |error: &Error| error.errno() == libc::EADDRINUSE && address.port() == 0;
+    let listener = match listens() {
+        Err(error) if taken(&error) => listens(),
+        listening => listening,
+    };
+    let listener = listener.expect("listen");
     let bound = listener.local_addr().expect("query").expect("a bound id has an address");
     (listener, bound)
 }

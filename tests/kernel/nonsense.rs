@@ -1,10 +1,12 @@
 //! Peers who speak nonsense: the safe tier says so of each, and goes on with the next.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::ReuseAddr;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::endpoint::{Connector, Listener, Settings};
@@ -189,6 +191,13 @@ fn mpa_request(private_data: &[u8]) -> Vec<u8> {
     [b"MPA ID Req Frame", &[0, 1][..], &length, private_data].concat()
 }
 
+/// Connects by TCP, and does not keep the port afterwards from ids which the kernel gives it to.
+fn by_tcp(server: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(server).expect("connect");
+    setsockopt(&stream, ReuseAddr, &true).expect("share the port");
+    stream
+}
+
 /// None of them goes before siw has taken the connection, which would be the end of the listener: until then the
 /// listener's endpoint is that of the socket too, and is freed with it while it is still in a list.
 #[test]
@@ -200,7 +209,7 @@ fn who_comes_by_tcp_and_is_no_device_leaves_a_listener_on_siw_to_the_others() {
     let server = listener.local_addr().expect("an IP address");
     let (mut silent, mut accepted) = (Vec::new(), 0);
     for round in 0..ROUNDS {
-        let mut stream = TcpStream::connect(server).expect("connect");
+        let mut stream = by_tcp(server);
         let private_data = bytes(&mut dice);
         let request = mpa_request(&private_data);
         let mut say = |bytes: &[u8]| stream.write_all(bytes).expect("say it");
@@ -256,7 +265,7 @@ fn siw_leaves_lying_what_comes_while_it_accepts() {
 fn leaves_lying(listener: &Listener) -> bool {
     const HEADER: usize = 20;
     let server = listener.local_addr().expect("an IP address");
-    let mut stream = TcpStream::connect(server).expect("connect");
+    let mut stream = by_tcp(server);
     stream.set_read_timeout(Some(LONG)).expect("set a limit");
     stream.write_all(&mpa_request(b"")).expect("ask");
     let incoming = listener.incoming_timeout(LONG).expect("a request");

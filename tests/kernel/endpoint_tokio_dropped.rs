@@ -51,7 +51,7 @@ pub(crate) async fn until_dropped<F: Future>(future: F, point: Point) -> Option<
 }
 
 /// That all buffers of the connection are there, and no more.
-async fn has_all_buffers(connection: &Connection, settings: &Settings) {
+pub(crate) async fn has_all_buffers(connection: &Connection, settings: &Settings) {
     let mut all = Vec::new();
     for _ in 0..settings.send_buffers {
         all.push(in_time(connection.buffer()).await.expect("a buffer"));

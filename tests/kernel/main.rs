@@ -17,6 +17,7 @@ mod container;
 mod datagram;
 mod drain;
 mod endpoint_busy_poll;
+mod endpoint_bytes;
 mod endpoint_connect;
 mod endpoint_connecting;
 mod endpoint_counters;

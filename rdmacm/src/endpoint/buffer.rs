@@ -8,7 +8,9 @@ use super::shared::Shared;
 use super::traffic::Arrived;
 #[cfg(doc)]
 use super::{Connection, DatagramSocket, Settings};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 use crate::verbs::{self, SendOperation};
 
 const HELD: &str = "it is taken out only where the value goes";
@@ -43,18 +45,9 @@ impl Buffer {
     /// [`ErrorKind::Invalid`] with EMSGSIZE for more than its [`capacity`](Self::capacity).
     #[inline]
     pub fn set_len(&mut self, length: usize) -> Result<()> {
-        if length > self.capacity() {
-            return Err(self.too_long(length));
-        }
+        self.shared.check_length(length)?;
         self.length = length;
         Ok(())
-    }
-
-    #[cold]
-    fn too_long(&self, length: usize) -> Error {
-        let reason = format!("it has room for {}", self.capacity()).into();
-        let kind = ErrorKind::Invalid { errno: libc::EMSGSIZE, reason };
-        Error::new("fill a buffer with", format!("{length} bytes"), kind)
     }
 
     /// Makes the message that it will be `bytes`, by copying them.

@@ -17,7 +17,7 @@ use super::{Connector, Incoming, Settings};
 use crate::cm::CmId;
 use crate::cm::EventChannel;
 use crate::error::{ErrorKind, Result};
-use crate::verbs::CompletionChannel;
+use crate::verbs::{CompletionChannel, SendOperation};
 
 /// A reliable connection that carries messages both ways, in the order in which they are sent.
 ///
@@ -143,6 +143,41 @@ impl Connection {
     pub fn post(&self, buffer: Buffer) -> Result<()> {
         let operation = buffer.operation();
         self.shared.start(Operation::Send, buffer, operation)
+    }
+
+    /// Sends `bytes` as a message, without waiting until that is done: copies them into a
+    /// [buffer](Self::buffer), waiting until there is one, and [posts](Self::post) that, which is
+    /// less work than both calls. What is long is better written into a buffer in the first place.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`buffer`](Self::buffer) and [`post`](Self::post); [`ErrorKind::Invalid`] with
+    /// EMSGSIZE for more than a [buffer](Settings::buffer_size) holds. Nothing is sent then.
+    pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.post_bytes_with(bytes, Patience::FOREVER)
+    }
+
+    /// The same, waiting for a buffer for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_bytes`](Self::post_bytes), and [`ErrorKind::TimedOut`].
+    pub fn post_bytes_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
+        self.post_bytes_with(bytes, Patience::within(timeout))
+    }
+
+    /// The same, without waiting for a buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_bytes`](Self::post_bytes), and [`ErrorKind::WouldBlock`] as of
+    /// [`try_buffer`](Self::try_buffer).
+    pub fn try_post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.post_bytes_with(bytes, Patience::None)
+    }
+
+    fn post_bytes_with(&self, bytes: &[u8], patience: Patience) -> Result<()> {
+        self.shared.post_bytes(bytes, SendOperation::Send, patience)
     }
 
     /// Sends the message in `buffer`, waits until that is done, and gives the buffer back. On

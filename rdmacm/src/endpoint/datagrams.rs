@@ -304,6 +304,46 @@ impl DatagramSocket {
         self.shared.start(Operation::Send, buffer, operation)
     }
 
+    /// Sends `bytes` to `peer` as a datagram, without waiting until that is done: copies them into a
+    /// [buffer](Self::buffer), waiting until there is one, and [posts](Self::post_to) that, which is
+    /// less work than both calls.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`buffer`](Self::buffer) and [`post_to`](Self::post_to); [`ErrorKind::Invalid`] with
+    /// EMSGSIZE for more than [`mtu`](Self::mtu) bytes. Nothing is sent then.
+    pub fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+        self.post_bytes_with(bytes, peer, Patience::FOREVER)
+    }
+
+    /// The same, waiting for a buffer for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_bytes_to`](Self::post_bytes_to), and [`ErrorKind::TimedOut`].
+    pub fn post_bytes_to_timeout(
+        &self,
+        bytes: &[u8],
+        peer: &Peer,
+        timeout: Duration,
+    ) -> Result<()> {
+        self.post_bytes_with(bytes, peer, Patience::within(timeout))
+    }
+
+    /// The same, without waiting for a buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`post_bytes_to`](Self::post_bytes_to), and [`ErrorKind::WouldBlock`] as of
+    /// [`try_buffer`](Self::try_buffer).
+    pub fn try_post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+        self.post_bytes_with(bytes, peer, Patience::None)
+    }
+
+    fn post_bytes_with(&self, bytes: &[u8], peer: &Peer, patience: Patience) -> Result<()> {
+        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, patience)
+    }
+
     /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and gives the
     /// buffer back. It may be lost after that.
     ///
@@ -340,8 +380,16 @@ impl DatagramSocket {
         buffer: &Buffer,
         peer: &'a Peer,
     ) -> Result<SendOperation<'a>> {
+        self.send_to_peer(peer, buffer.imm_data())
+    }
+
+    pub(super) fn send_to_peer<'a>(
+        &self,
+        peer: &'a Peer,
+        imm_data: Option<u32>,
+    ) -> Result<SendOperation<'a>> {
         let destination = peer.destination(Operation::Send.name(), &self.mark)?;
-        Ok(SendOperation::SendTo { destination, imm_data: buffer.imm_data() })
+        Ok(SendOperation::SendTo { destination, imm_data })
     }
 
     /// Waits until what was posted has been sent.

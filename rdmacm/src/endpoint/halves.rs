@@ -63,6 +63,33 @@ impl SendHalf {
         self.connection.post(buffer)
     }
 
+    /// [`Connection::post_bytes`], which says all.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.connection.post_bytes(bytes)
+    }
+
+    /// [`Connection::post_bytes_timeout`], which says all.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    pub fn post_bytes_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
+        self.connection.post_bytes_timeout(bytes, timeout)
+    }
+
+    /// [`Connection::try_post_bytes`], which says all.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    pub fn try_post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.connection.try_post_bytes(bytes)
+    }
+
     /// [`Connection::send`], which says all.
     ///
     /// # Errors

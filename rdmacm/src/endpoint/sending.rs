@@ -110,22 +110,39 @@ impl Shared {
         if is_wanted {
             traffic.sends[index] = Sent::Wanted;
         }
-        traffic.sending += 1;
-        let Err(refused) = parts.queues.send(memory, length, operation) else {
-            traffic.counters.posted(what, length);
-            return Ok((guarded, index));
-        };
+        let posted = traffic.post_send(&mut parts.queues, what, memory, length, operation);
+        let Err(refused) = posted else { return Ok((guarded, index)) };
         // Nobody waits for it, also where it is on its way.
         traffic.sends[index] = Sent::Unwanted;
-        match refused.buffer {
-            Some(memory) => {
-                traffic.sending -= 1;
-                drop(guarded);
-                self.give_back(memory);
-            }
-            None => traffic.counters.posted(what, length),
+        drop(guarded);
+        if let Some(memory) = refused.buffer {
+            self.give_back(memory);
         }
         Err(refused.error)
+    }
+
+    /// Posts `bytes` in a buffer that nobody has, when there is one.
+    pub(super) fn post_bytes(
+        &self,
+        bytes: &[u8],
+        operation: SendOperation<'_>,
+        patience: Patience,
+    ) -> Result<()> {
+        self.check_length(bytes.len())?;
+        self.until(Operation::Take, patience, |state| state.post_bytes(bytes, operation))?
+    }
+
+    /// That a buffer has room for `length` bytes.
+    #[inline]
+    pub(super) fn check_length(&self, length: usize) -> Result<()> {
+        if length > self.longest { Err(self.too_long(length)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn too_long(&self, length: usize) -> Error {
+        let reason = format!("it has room for {}", self.longest).into();
+        let kind = ErrorKind::Invalid { errno: libc::EMSGSIZE, reason };
+        Error::new("fill a buffer with", format!("{length} bytes"), kind)
     }
 
     #[cold]

@@ -4,11 +4,13 @@ use std::mem;
 
 use super::parts::Parts;
 use super::rendezvous::Rendezvous;
+use super::shared::Operation;
 use super::traffic::{Arrived, End, Sent, Traffic};
 use crate::cm::{Event, EventChannel, EventType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{
-    Buffer, CompletionChannel, CompletionQueue, QpState, QueuePairAttributes, WcStatus,
+    Buffer, CompletionChannel, CompletionQueue, QpState, QueuePairAttributes, SendOperation,
+    WcStatus,
 };
 
 /// How many events are read at once. A socket may have them without end: each peer that asks is one.
@@ -81,6 +83,27 @@ impl State {
             None => self.traffic.free.pop().map(Ok),
             Some(end) => Some(Err(end)),
         }
+    }
+
+    /// Posts `bytes` in a buffer that nobody has, where there is one or will be none.
+    pub(super) fn post_bytes(
+        &mut self,
+        bytes: &[u8],
+        operation: SendOperation<'_>,
+    ) -> Option<Result<Result<()>, End>> {
+        let taken = self.buffer()?;
+        Some(taken.and_then(|mut buffer| {
+            let (Some(parts), traffic) = (&mut self.parts, &mut self.traffic) else {
+                return Err(End::Here);
+            };
+            buffer[..bytes.len()].copy_from_slice(bytes);
+            let (queues, what) = (&mut parts.queues, Operation::Send);
+            let posted = traffic.post_send(queues, what, buffer, bytes.len(), operation);
+            Ok(posted.map_err(|refused| {
+                traffic.free.extend(refused.buffer);
+                refused.error
+            }))
+        }))
     }
 
     /// The buffer for sending that has this index, where its message was sent or will not be.

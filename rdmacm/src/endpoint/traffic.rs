@@ -6,10 +6,11 @@ use std::mem;
 use super::counters::Counters;
 use super::keep_alive::KeepAlive;
 use super::peer::{Peer, Senders};
+use super::shared::Operation;
 use super::trace::Trace;
 use crate::error::ErrorKind;
 use crate::verbs::{
-    Buffer, BufferQueues, BufferRefused, Completion, GRH_LENGTH, WcOpcode, WcStatus,
+    Buffer, BufferQueues, BufferRefused, Completion, GRH_LENGTH, SendOperation, WcOpcode, WcStatus,
 };
 
 /// What is on its way, what has come, and where the buffers are.
@@ -210,6 +211,24 @@ impl Traffic {
                 }
             }
         }
+    }
+
+    /// Posts a buffer, for which somebody waits or not.
+    #[inline(always)]
+    pub(super) fn post_send(
+        &mut self,
+        queues: &mut BufferQueues,
+        what: Operation,
+        buffer: Buffer,
+        length: usize,
+        operation: SendOperation<'_>,
+    ) -> Result<(), BufferRefused> {
+        let posted = queues.send(buffer, length, operation);
+        if !matches!(&posted, Err(refused) if refused.buffer.is_some()) {
+            self.sending += 1;
+            self.counters.posted(what, length);
+        }
+        posted
     }
 
     #[inline(always)]

@@ -23,7 +23,7 @@ use rdmacm::verbs::{
 };
 
 use crate::many::{Member, SIZE};
-use crate::{DEPTH, End, Outcome, Waiting, many};
+use crate::{DEPTH, End, Outcome, Waiting, many, short};
 
 const PORT: &str = "7476";
 
@@ -132,6 +132,13 @@ impl Low {
         Ok(())
     }
 
+    fn post_message(&mut self) -> Result<()> {
+        if let Some(bytes) = short(self.memory.len()) {
+            self.memory.write(0, bytes)?;
+        }
+        self.post_send(SendOperation::Send)
+    }
+
     /// Waits until sends are done.
     fn sent(&mut self) -> Outcome {
         self.room += wait(self.qp.send_cq(), &self.events, self.waiting, &mut self.done)?;
@@ -228,14 +235,14 @@ impl Member for Low {
         if self.room == 0 {
             return Err("there is no room".into());
         }
-        Ok(self.post_send(SendOperation::Send)?)
+        Ok(self.post_message()?)
     }
 }
 
 impl End for Low {
     fn post(&mut self) -> Outcome {
         self.make_room()?;
-        Ok(self.post_send(SendOperation::Send)?)
+        Ok(self.post_message()?)
     }
 
     fn receive(&mut self) -> Outcome {

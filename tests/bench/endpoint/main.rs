@@ -2,7 +2,8 @@
 //! microseconds: see the [usage](USAGE). The address chooses the device.
 //!
 //! Both levels do the same, waiting in the same way; each request asks for a completion, a sender waits for
-//! one only where no more may be under way, and nobody looks at the bytes.
+//! one only where no more may be under way, and nobody looks at the bytes. Those of a short message are copied
+//! into its memory, as a program does that has them elsewhere; a long one is taken for written there.
 
 mod low;
 mod many;
@@ -26,6 +27,14 @@ pub(crate) const DEPTH: u32 = 128;
 /// So many messages of a stream go before an answer, and as many before that one is looked for: so the
 /// receiver always has a buffer, which iWARP asks for.
 const WINDOW: usize = 32;
+/// Up to so many bytes are a short message.
+const SHORT: usize = 64;
+
+/// The bytes of a short message.
+pub(crate) fn short(size: usize) -> Option<&'static [u8]> {
+    static BYTES: [u8; SHORT] = [7; SHORT];
+    BYTES.get(..size)
+}
 
 /// One end of a connection. What it posts has the size of the load; what it waits for it sleeps for, or
 /// polls for.

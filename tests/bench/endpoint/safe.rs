@@ -11,7 +11,7 @@ use rdmacm::endpoint::{
 use rdmacm::{ErrorKind, Result};
 
 use crate::many::{self, Member};
-use crate::{DEPTH, End, Outcome, Waiting};
+use crate::{DEPTH, End, Outcome, Waiting, short};
 
 /// How long the two ends may take to find each other.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -103,15 +103,18 @@ impl Member for Connection {
     }
 
     fn send_now(&mut self) -> Outcome {
-        let mut buffer = self.try_buffer()?;
-        buffer.set_len(many::SIZE)?;
-        Ok(self.post(buffer)?)
+        let bytes = short(many::SIZE).ok_or("they are long")?;
+        Ok(self.try_post_bytes(bytes)?)
     }
 }
 
 impl End for Safe {
     fn post(&mut self) -> Outcome {
-        Ok(self.connection.post(self.sized(self.connection.buffer()?)?)?)
+        match short(self.size) {
+            Some(bytes) => self.connection.post_bytes(bytes)?,
+            None => self.connection.post(self.sized(self.connection.buffer()?)?)?,
+        }
+        Ok(())
     }
 
     fn receive(&mut self) -> Outcome {

@@ -115,6 +115,19 @@ impl Connection {
         self.connection.post(buffer)
     }
 
+    /// Sends `bytes` as a message, when there is a buffer to copy them into: see
+    /// [`endpoint::Connection::post_bytes`].
+    ///
+    /// Dropped before, it has sent nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::Connection::post_bytes`].
+    pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.shared().check_length(bytes.len())?;
+        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send)).await?
+    }
+
     /// Sends the message in `buffer`, and gives the buffer back when that is done: see
     /// [`endpoint::Connection::send`].
     ///

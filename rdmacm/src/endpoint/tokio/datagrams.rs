@@ -147,6 +147,22 @@ impl DatagramSocket {
         self.socket.post_to(buffer, peer)
     }
 
+    /// Sends `bytes` to `peer` as a datagram, when there is a buffer to copy them into: see
+    /// [`endpoint::DatagramSocket::post_bytes_to`].
+    ///
+    /// Waits with the first datagram to a peer as [`post_to`](Self::post_to). Dropped before, it has
+    /// sent nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`endpoint::DatagramSocket::post_bytes_to`]; ECANCELED where the runtime ends.
+    pub async fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+        self.shared().check_length(bytes.len())?;
+        self.prepare(peer).await?;
+        let operation = self.socket.send_to_peer(peer, None)?;
+        self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
+    }
+
     /// Sends the datagram in `buffer` to `peer`, and gives the buffer back when the device has sent it:
     /// see [`endpoint::DatagramSocket::send_to`].
     ///

@@ -43,6 +43,15 @@ impl SendHalf {
         self.connection.post(buffer)
     }
 
+    /// [`Connection::post_bytes`], which says all.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.connection.post_bytes(bytes).await
+    }
+
     /// [`Connection::send`], which says all.
     ///
     /// # Errors

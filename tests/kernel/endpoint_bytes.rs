@@ -1,0 +1,218 @@
+//! The safe tier: bytes that are copied into a buffer and posted by one call.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::PollTimeout;
+use rdmacm::ErrorKind;
+use rdmacm::endpoint::tokio::{Connection as Task, DatagramSocket as TaskSocket};
+use rdmacm::endpoint::{Connection, DatagramSettings, DatagramSocket, Settings};
+use rdmacm_tests::heap::allocations;
+use tokio::task;
+
+use crate::bed::{LONG, announce, asleep, assert_invalid, rxe, siw};
+use crate::child::in_child;
+use crate::endpoint_connect::pair;
+use crate::endpoint_datagrams::{self, found, now};
+use crate::endpoint_loop::is_readable;
+use crate::endpoint_messages::receives;
+use crate::endpoint_tokio::{self, in_time, on_each_runtime};
+use crate::endpoint_tokio_dropped::{Point, has_all_buffers, until_dropped};
+use crate::process::forked;
+
+const SHORT: Duration = Duration::from_millis(1);
+
+/// How many messages it has sent, of how many bytes.
+fn sent(connection: &Connection) -> (u64, u64) {
+    let counters = connection.counters().expect("count");
+    (counters.messages_sent, counters.bytes_sent)
+}
+
+fn bytes_arrive(address: SocketAddr) {
+    let [client, server] = pair(address, &Settings { buffer_size: 100, ..Settings::default() });
+    for length in [0, 1, 16, 100] {
+        let bytes: Vec<u8> = (0..length).collect();
+        client.post_bytes(&bytes).expect("post");
+        receives(&server, &bytes);
+        server.try_post_bytes(&bytes).expect("post");
+        receives(&client, &bytes);
+    }
+    let error = client.post_bytes(&[0; 101]).expect_err("a buffer has room for less");
+    assert_invalid(&error, &["101 bytes", "room for 100"]);
+    assert_eq!(error.errno(), libc::EMSGSIZE);
+    assert_eq!((sent(&client), sent(&server)), ((4, 117), (4, 117)));
+    let round = || {
+        client.post_bytes_timeout(b"there", LONG).expect("post");
+        receives(&server, b"there");
+        server.post_bytes(b"back").expect("post");
+        receives(&client, b"back");
+    };
+    round();
+    assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
+    let (sends, hears) = client.split();
+    sends.post_bytes(b"1").expect("post");
+    sends.post_bytes_timeout(b"2", LONG).expect("post");
+    sends.try_post_bytes(b"3").expect("post");
+    [b"1", b"2", b"3"].iter().for_each(|bytes| receives(&server, *bytes));
+    server.abort();
+    assert!(hears.recv_timeout(LONG).expect("receive").is_none());
+    let error = sends.post_bytes(b"nobody is there").expect_err("it has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    let error = server.try_post_bytes(b"nor here").expect_err("it has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_bytes_arrive() {
+    bytes_arrive(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_bytes_arrive() {
+    bytes_arrive(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn they_wait_for_a_buffer() {
+    let [client, server] = pair(rxe(0), &Settings { send_buffers: 1, ..Settings::default() });
+    let held = client.buffer().expect("it is there");
+    let error = client.post_bytes_timeout(b"too late", SHORT).expect_err("it is held");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(now(client.try_post_bytes(b"too early")).is_none());
+    assert!(!is_readable(&client, PollTimeout::ZERO), "there is none yet");
+    drop(held);
+    assert!(is_readable(&client, PollTimeout::ZERO), "there is one");
+    client.try_post_bytes(b"by who has tried").expect("post");
+    receives(&server, b"by who has tried");
+    let held = client.buffer_timeout(LONG).expect("it comes back");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            announce(&says);
+            client.post_bytes_timeout(b"by who has waited", LONG)
+        });
+        asleep(hears.recv().expect("the thread begins"));
+        drop(held);
+        waiting.join().expect("it lives").expect("post");
+    });
+    receives(&server, b"by who has waited");
+    client.flush_timeout(LONG).expect("flush");
+    assert_eq!(sent(&client), (2, 33), "nothing of what was refused");
+    let mut connection = Some(client);
+    in_child(|| {
+        let connection = connection.take().expect("it is there");
+        forked(connection.post_bytes(b"the child's"));
+        forked(connection.try_post_bytes(b"the child's"));
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagrams_of_bytes_arrive() {
+    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
+    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let (client, server) = (bind(), bind());
+    let peer = found(&client, &server);
+    let all = vec![7; client.mtu()];
+    for bytes in [&all[..0], &all[..1], &all] {
+        client.post_bytes_to_timeout(bytes, &peer, LONG).expect("post");
+        let sender = endpoint_datagrams::receives(&server, bytes);
+        server.post_bytes_to(bytes, &sender).expect("post");
+        endpoint_datagrams::receives(&client, bytes);
+    }
+    let error = client.post_bytes_to(&[all, vec![8]].concat(), &peer).expect_err("too long");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    let error = server.post_bytes_to(b"x", &peer).expect_err("a peer of the other");
+    assert_invalid(&error, &["send on", "of another socket"]);
+    let held = client.buffer_timeout(LONG).expect("it comes back");
+    assert!(now(client.try_post_bytes_to(b"too early", &peer)).is_none());
+    let error = client.post_bytes_to_timeout(b"too late", &peer, SHORT).expect_err("it is held");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    drop(held);
+    client.try_post_bytes_to(b"in time", &peer).expect("post");
+    endpoint_datagrams::receives(&server, b"in time");
+    assert_eq!(client.counters().expect("count").messages_sent, 4);
+    client.abort();
+    let error = client.post_bytes_to(b"x", &peer).expect_err("it has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+}
+
+/// A task that waits for a buffer, and is dropped at each point where it does.
+async fn dropped(address: SocketAddr) {
+    let settings = Settings { send_buffers: 1, ..Settings::default() };
+    let [client, server] = endpoint_tokio::pair(address, &settings).await;
+    let error = client.post_bytes(&vec![0; settings.buffer_size + 1]).await.expect_err("too long");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    for (point, number) in Point::all().zip(0_u8..) {
+        let held = client.buffer().await.expect("it is there");
+        let lets_go = task::spawn(async move { drop(held) });
+        let posted = until_dropped(client.post_bytes(&[number]), point).await;
+        lets_go.await.expect("it has dropped it");
+        if let Some(posted) = &posted {
+            posted.as_ref().expect("post");
+            endpoint_tokio::receives(&server, &[number]).await;
+        }
+        // Nothing of who was dropped.
+        in_time(client.post_bytes(b"after it")).await.expect("post");
+        endpoint_tokio::receives(&server, b"after it").await;
+        has_all_buffers(&client, &settings).await;
+        if posted.is_some() {
+            break;
+        }
+    }
+    let (sends, hears) = client.split();
+    sends.post_bytes(b"of a half").await.expect("post");
+    endpoint_tokio::receives(&server, b"of a half").await;
+    drop((sends, hears));
+    assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+    let ended = in_time(Task::post_bytes(&server, b"nobody is there")).await;
+    assert_eq!(*ended.expect_err("it has ended").kind(), ErrorKind::Disconnected);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_a_task_is_dropped() {
+    on_each_runtime(rxe(0), || dropped(rxe(0)));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_task_is_dropped() {
+    on_each_runtime(siw(0), || dropped(siw(0)));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_task_sends_datagrams_of_bytes() {
+    on_each_runtime(rxe(0), || async {
+        let bind = || async {
+            let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
+            in_time(TaskSocket::bind(rxe(0), &settings)).await.expect("bind")
+        };
+        let (client, server) = (bind().await, Arc::new(bind().await));
+        let at = server.local_addr().expect("an IP address");
+        // Its questions are answered by who receives.
+        let serves = Arc::clone(&server);
+        let answering = task::spawn(async move {
+            let (message, sender) = serves.recv_from().await.expect("receive");
+            assert!(*message == *b"question", "{message:?}");
+            serves.post_bytes_to(b"answer", &sender).await.expect("post");
+        });
+        let peer = in_time(client.resolve(at)).await.expect("resolve");
+        let long = vec![0; client.mtu() + 1];
+        let error = client.post_bytes_to(&long, &peer).await.expect_err("too long");
+        assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+        in_time(client.post_bytes_to(b"question", &peer)).await.expect("post");
+        in_time(answering).await.expect("it has answered");
+        let (message, sender) = in_time(client.recv_from()).await.expect("receive");
+        assert_eq!((&*message, &sender), (&b"answer"[..], &peer));
+        let error = in_time(server.post_bytes_to(b"x", &peer)).await.expect_err("of the other");
+        assert_invalid(&error, &["of another socket"]);
+    });
+}

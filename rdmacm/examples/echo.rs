@@ -9,9 +9,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Sends messages back until the client closes the connection.
 fn serve(connection: Connection) -> rdmacm::Result<()> {
     while let Some(message) = connection.recv()? {
-        let mut answer = connection.buffer()?;
-        answer.copy_from(&message)?;
-        connection.post(answer)?;
+        connection.post_bytes(&message)?;
     }
     connection.close(TIMEOUT)
 }
@@ -32,9 +30,7 @@ fn server(address: SocketAddr) -> rdmacm::Result<()> {
 #[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn client(address: SocketAddr, text: &str) -> Result<(), Box<dyn Error>> {
     let connection = Connector::new().timeout(TIMEOUT).connect(address)?;
-    let mut buffer = connection.buffer()?;
-    buffer.copy_from(text.as_bytes())?;
-    connection.post(buffer)?;
+    connection.post_bytes(text.as_bytes())?;
     let answer = connection.recv_timeout(TIMEOUT)?.ok_or("the server said nothing")?;
     println!("{}", String::from_utf8_lossy(&answer));
     Ok(connection.close(TIMEOUT)?)

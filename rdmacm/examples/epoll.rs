@@ -35,12 +35,11 @@ impl Client {
                 None => return Ok(true),
             }
         }
-        while !self.unanswered.is_empty() {
-            let Some(mut answer) = now(self.connection.try_buffer())? else { break };
-            if let Some(message) = self.unanswered.pop_front() {
-                answer.copy_from(&message)?;
-                self.connection.post(answer)?;
+        while let Some(message) = self.unanswered.front() {
+            if now(self.connection.try_post_bytes(message))?.is_none() {
+                break;
             }
+            self.unanswered.pop_front();
         }
         Ok(false)
     }

@@ -29,9 +29,7 @@ fn settings() -> Settings {
 }
 
 fn say(connection: &Connection, kind: u8, bytes: &[u8]) -> Result<()> {
-    let mut buffer = connection.buffer_timeout(TIMEOUT)?;
-    buffer.copy_from(&[&[kind], bytes].concat())?;
-    Ok(connection.post(buffer)?)
+    Ok(connection.post_bytes_timeout(&[&[kind], bytes].concat(), TIMEOUT)?)
 }
 
 fn hear(connection: &Connection) -> Result<Vec<u8>> {

@@ -76,14 +76,12 @@ fn serve(client: Incoming, table: &Mutex<Memory>) -> Result<()> {
     let connection = client.accept(&settings(), &[], TIMEOUT)?;
     let export = connection.export(&table.lock().expect("nobody panics with it"), Rights::READ)?;
     while let Some(message) = connection.recv()? {
-        let mut answer = connection.buffer()?;
         if message.is_empty() {
-            answer.copy_from(&export.descriptor())?;
+            connection.post_bytes(&export.descriptor())?;
         } else {
             let refusal = put(table, &message).err().map(|error| error.to_string());
-            answer.copy_from(refusal.unwrap_or_default().as_bytes())?;
+            connection.post_bytes(refusal.unwrap_or_default().as_bytes())?;
         }
-        connection.post(answer)?;
     }
     Ok(connection.close(TIMEOUT)?)
 }
@@ -98,9 +96,7 @@ fn server(address: &str) -> Result<()> {
 }
 
 fn ask(connection: &Connection, text: &str) -> Result<Vec<u8>> {
-    let mut buffer = connection.buffer_timeout(TIMEOUT)?;
-    buffer.copy_from(text.as_bytes())?;
-    connection.post(buffer)?;
+    connection.post_bytes_timeout(text.as_bytes(), TIMEOUT)?;
     Ok(connection.recv_timeout(TIMEOUT)?.ok_or("the server has gone")?.to_vec())
 }
 

@@ -19,9 +19,7 @@ fn settings() -> Settings {
 async fn serve(incoming: Incoming) -> rdmacm::Result<()> {
     let connection = Connection::accept(incoming, &settings(), &[], TIMEOUT).await?;
     while let Some(message) = connection.recv().await? {
-        let mut answer = connection.buffer().await?;
-        answer.copy_from(&message)?;
-        connection.post(answer)?;
+        connection.post_bytes(&message).await?;
     }
     connection.close(TIMEOUT).await
 }
@@ -49,9 +47,7 @@ async fn exchange(
     all.wait().await;
     for round in 0..MESSAGES {
         let text = format!("message {round} of connection {number}");
-        let mut buffer = connection.buffer().await?;
-        buffer.copy_from(text.as_bytes())?;
-        connection.post(buffer)?;
+        connection.post_bytes(text.as_bytes()).await?;
         let answer = time::timeout(TIMEOUT, connection.recv()).await??;
         if answer.ok_or("the server has gone")?[..] != *text.as_bytes() {
             return Err(format!("connection {number} has had another answer").into());

@@ -25,9 +25,7 @@ fn connect(address: &str) -> Connection {
 }
 
 fn send(connection: &Connection, bytes: &[u8]) {
-    let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
-    buffer.copy_from(bytes).expect("it fits");
-    connection.post(buffer).expect("post");
+    connection.post_bytes_timeout(bytes, LONG).expect("post");
 }
 
 /// Closes a connection whose peer went when it had the last message: the driver may not hear that it had.

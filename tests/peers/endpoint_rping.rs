@@ -26,9 +26,7 @@ fn ping(number: usize, size: usize) -> Vec<u8> {
 }
 
 fn say(connection: &Connection, bytes: &[u8]) {
-    let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
-    buffer.copy_from(bytes).expect("it fits");
-    connection.post(buffer).expect("post");
+    connection.post_bytes_timeout(bytes, LONG).expect("post");
 }
 
 fn hear(connection: &Connection) -> Option<Message> {

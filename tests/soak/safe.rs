@@ -65,7 +65,7 @@ fn connect(listener: &Listener, round: &Round) -> Outcome {
         buffer.fill(0);
         let buffer = connection.read_timeout(buffer, &remote, 0, LONG)?;
         round.check(Part::Remote, &buffer)?;
-        connection.post(filled(&connection, b"done")?)?;
+        connection.post_bytes_timeout(b"done", LONG)?;
     }
     end(&connection, round, Side::Client)
 }
@@ -87,7 +87,7 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
         let memory = Memory::new(round.size)?;
         let export = connection.export(&memory, Rights::READ | Rights::WRITE)?;
         // Not waited for: the client may have ended the connection when the acknowledgement is due.
-        connection.post(filled(&connection, &export.descriptor())?)?;
+        connection.post_bytes_timeout(&export.descriptor(), LONG)?;
         message(&connection)?;
         let mut found = vec![0; round.size];
         memory.read(0, &mut found)?;
@@ -103,7 +103,7 @@ fn filled(connection: &Connection, bytes: &[u8]) -> Outcome<Buffer> {
 }
 
 fn give(connection: &Connection, round: &Round, part: Part) -> Outcome {
-    Ok(connection.post(filled(connection, &round.bytes(part))?)?)
+    Ok(connection.post_bytes_timeout(&round.bytes(part), LONG)?)
 }
 
 fn message(connection: &Connection) -> Outcome<Message> {

@@ -25,8 +25,9 @@ use crate::verbs::{CompletionChannel, SendOperation};
 /// at any time. Where several receive, each message goes to one of them.
 ///
 /// To send, take a [`buffer`](Self::buffer), fill it, and [`post`](Self::post) it, or
-/// [`send`](Self::send) it and have it back when the message has been sent. Messages are
-/// [received](Self::recv) into buffers that wait for them from the beginning.
+/// [`send`](Self::send) it and have it back when the message has been sent; or have bytes [copied and
+/// posted](Self::post_bytes). Messages are [received](Self::recv) into buffers that wait for them from
+/// the beginning.
 ///
 /// # Waiting
 ///

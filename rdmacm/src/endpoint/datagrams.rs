@@ -71,9 +71,7 @@ impl Default for DatagramSettings {
 /// let local: SocketAddr = "10.0.0.1:0".parse()?;
 /// let socket = DatagramSocket::bind(local, &DatagramSettings::default())?;
 /// let server = socket.resolve("10.0.0.7:7174".parse::<SocketAddr>()?)?;
-/// let mut buffer = socket.buffer()?;
-/// buffer.copy_from(b"who is there?")?;
-/// socket.post_to(buffer, &server)?;
+/// socket.post_bytes_to(b"who is there?", &server)?;
 /// let (answer, sender) = socket.recv_from()?;
 /// println!("{sender:?} says {:?}", &*answer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -24,7 +24,7 @@
 //! A buffer has one owner at a time: the program, the connection, or the device. [`Buffer`]s go to
 //! the device with the message that is sent, and back to the connection when it was; a [`Message`]
 //! is a buffer that the device has filled, and goes back to the device when it is dropped. Nothing
-//! is copied on the way, and nothing allocated.
+//! is copied on the way, unless [that is wanted](Connection::post_bytes), and nothing allocated.
 //!
 //! A message takes one buffer of the receiver, and has to fit: one that is too long ends the
 //! connection. A message that comes when no buffer is free waits at the sender on InfiniBand and

@@ -79,7 +79,7 @@
 //! | `rdma_dereg_mr` | dropping the [`MemoryRegion`](crate::verbs::MemoryRegion), [`Export::revoke`](crate::endpoint::Export::revoke) |
 //! | `rdma_post_recv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv); a connection has receives posted |
 //! | `rdma_post_recvv` | the same |
-//! | `rdma_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`Connection::post`](crate::endpoint::Connection::post) |
+//! | `rdma_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`Connection::post`](crate::endpoint::Connection::post), [`Connection::post_bytes`](crate::endpoint::Connection::post_bytes) |
 //! | `rdma_post_sendv` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) |
 //! | `rdma_post_read` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read), [`Connection::read`](crate::endpoint::Connection::read) |
 //! | `rdma_post_readv` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read) |

@@ -5,7 +5,8 @@
 //!
 //! - A [`Buffer`](crate::endpoint::Buffer) is the program's: bytes to fill. Posting it gives it to the device;
 //!   it comes back to its connection when the message is sent, and the next call of
-//!   [`buffer`](crate::endpoint::Connection::buffer) has it.
+//!   [`buffer`](crate::endpoint::Connection::buffer) has it. Bytes that are elsewhere need no buffer of the
+//!   program's: [`post_bytes`](crate::endpoint::Connection::post_bytes) copies them into one.
 //! - A [`Message`](crate::endpoint::Message) is a buffer that the device has filled: bytes to read. Dropping it
 //!   gives it back, and it receives again.
 //!
@@ -13,7 +14,7 @@
 #![doc = include_str!("snippets/memory.rs")]
 //! ```
 //!
-//! Nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
+//! But for that nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
 //! connection registers all of its buffers when it is made. So memory for a thousand connections of the
 //! default [`Settings`](crate::endpoint::Settings), 32 buffers of 4 KiB, is 128 MiB, all of it pinned:
 //! choose what the program needs.

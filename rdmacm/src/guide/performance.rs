@@ -22,6 +22,7 @@
 //! - Several messages under way: as many [`send_buffers`](crate::endpoint::Settings::send_buffers) here and
 //!   [`receive_buffers`](crate::endpoint::Settings::receive_buffers) there as cover the way there and back. A receiver
 //!   without a buffer stops the sender for 0.64 ms or longer.
+//! - [`post_bytes`](crate::endpoint::Connection::post_bytes) for short messages: one call in place of three.
 //! - Large messages, or one-sided writes of large pieces: the cost is by message.
 //! - Buffers filled and read in place: [memory](super::memory).
 //! - Release builds with `lto = true` and `codegen-units = 1`: posting and polling are shorter then.

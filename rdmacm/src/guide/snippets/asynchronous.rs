@@ -22,9 +22,7 @@ async fn serve(listener: Listener, count: usize) -> rdmacm::Result<()> {
 
 async fn echo(connection: Connection) -> rdmacm::Result<()> {
     while let Some(message) = connection.recv().await? {
-        let mut answer = connection.buffer().await?;
-        answer.copy_from(&message)?;
-        connection.post(answer)?;
+        connection.post_bytes(&message).await?;
     }
     connection.close(LONG).await
 }
@@ -32,9 +30,7 @@ async fn echo(connection: Connection) -> rdmacm::Result<()> {
 /// What the server says to `text`, if it says it in time.
 async fn ask(server: SocketAddr, text: &[u8]) -> rdmacm::Result<Option<Vec<u8>>> {
     let connection = Connection::connect(&Connector::new().timeout(LONG), server).await?;
-    let mut buffer = connection.buffer().await?;
-    buffer.copy_from(text)?;
-    connection.post(buffer)?;
+    connection.post_bytes(text).await?;
     // Dropped by the timeout, the call has taken no message.
     let answer = match tokio::time::timeout(LONG, connection.recv()).await {
         Ok(message) => message?.map(|message| message.to_vec()),

@@ -9,9 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 async fn echo(socket: DatagramSocket) -> rdmacm::Result<()> {
     loop {
         let (datagram, sender) = socket.recv_from().await?;
-        let mut answer = socket.buffer().await?;
-        answer.copy_from(&datagram)?;
-        socket.post_to(answer, &sender).await?;
+        socket.post_bytes_to(&datagram, &sender).await?;
     }
 }
 
@@ -20,9 +18,7 @@ async fn ask(local: SocketAddr, server: SocketAddr, text: &[u8]) -> rdmacm::Resu
     let socket = DatagramSocket::bind(local, &DatagramSettings::default()).await?;
     let server = socket.resolve(server).await?;
     loop {
-        let mut question = socket.buffer().await?;
-        question.copy_from(text)?;
-        socket.post_to(question, &server).await?;
+        socket.post_bytes_to(text, &server).await?;
         // Dropped by the timeout, the call has taken no datagram.
         if let Ok(answer) = tokio::time::timeout(PATIENCE, socket.recv_from()).await {
             return Ok(answer?.0.to_vec());

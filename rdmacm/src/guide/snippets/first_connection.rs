@@ -8,9 +8,7 @@ fn serve_one(listener: &Listener) -> rdmacm::Result<()> {
     let incoming = listener.incoming()?;
     let connection = incoming.accept(&Settings::default(), b"welcome", LONG)?;
     while let Some(message) = connection.recv()? {
-        let mut answer = connection.buffer()?;
-        answer.copy_from(&message)?;
-        connection.post(answer)?;
+        connection.post_bytes(&message)?;
     }
     connection.close(LONG)
 }
@@ -18,9 +16,7 @@ fn serve_one(listener: &Listener) -> rdmacm::Result<()> {
 /// What the server says to `text`; nothing, where it closes the connection instead.
 fn ask(server: SocketAddr, text: &[u8]) -> rdmacm::Result<Option<Vec<u8>>> {
     let connection = Connector::new().timeout(LONG).connect(server)?;
-    let mut buffer = connection.buffer()?;
-    buffer.copy_from(text)?;
-    connection.post(buffer)?;
+    connection.post_bytes(text)?;
     let answer = connection.recv_timeout(LONG)?.map(|message| message.to_vec());
     connection.close(LONG)?;
     Ok(answer)

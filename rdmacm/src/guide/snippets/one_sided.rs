@@ -3,9 +3,7 @@ use rdmacm::endpoint::{Connection, Export, Memory, Remote, Rights};
 /// Lets the peer read and write `memory` for as long as the result lasts, and tells it where.
 fn lend(connection: &Connection, memory: &Memory) -> rdmacm::Result<Export> {
     let export = connection.export(memory, Rights::READ | Rights::WRITE)?;
-    let mut buffer = connection.buffer()?;
-    buffer.copy_from(&export.descriptor())?;
-    connection.post(buffer)?;
+    connection.post_bytes(&export.descriptor())?;
     Ok(export)
 }
 

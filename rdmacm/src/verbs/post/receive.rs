@@ -215,8 +215,14 @@ impl ReceiveQueue<'_> {
     /// Those of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { self.push(request) }?;
-        self.settle()?;
+        if !self.pushed && self.qp.takes_receives() && unsafe { self.ring.get().try_store(request) }
+        {
+            self.qp.settle()?;
+        } else {
+            // SAFETY: as above.
+            unsafe { self.push_with_care(request) }?;
+            self.settle()?;
+        }
         self.ring.give_way();
         Ok(())
     }

@@ -76,12 +76,17 @@ pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, Sock
         listener.bind(address).expect("bind");
         listener.listen(0).map(|()| listener)
     };
-    let taken = |error: &Error| error.errno() == libc::EADDRINUSE && address.port() == 0;
-    let listener = match listens() {
-        Err(error) if taken(&error) => listens(),
-        listening => listening,
+    let is_taken = |tried: &Result<CmId, Error>| {
+        let refused = tried.as_ref().err().map(Error::errno);
+        refused == Some(libc::EADDRINUSE) && address.port() == 0
     };
-    let listener = listener.expect("listen");
+    let mut tried = listens();
+    for _ in 0..16 {
+        if is_taken(&tried) {
+            tried = listens();
+        }
+    }
+    let listener = tried.expect("listen");
     let bound = listener.local_addr().expect("query").expect("a bound id has an address");
     (listener, bound)
 }

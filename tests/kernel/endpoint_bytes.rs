@@ -31,6 +31,19 @@ fn sent(connection: &Connection) -> (u64, u64) {
     (counters.messages_sent, counters.bytes_sent)
 }
 
+/// More than is copied while others wait for it.
+fn many_bytes_arrive(address: SocketAddr) {
+    let [client, server] = pair(address, &Settings { buffer_size: 8192, ..Settings::default() });
+    for length in [4096, 4097, 8192] {
+        let bytes: Vec<u8> = (0..length).map(|place: u32| place.to_ne_bytes()[0]).collect();
+        client.post_bytes(&bytes).expect("post");
+        receives(&server, &bytes);
+    }
+    let error = client.post_bytes(&[0; 8193]).expect_err("a buffer has room for less");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    assert_eq!(sent(&client), (3, 4096 + 4097 + 8192));
+}
+
 fn bytes_arrive(address: SocketAddr) {
     let [client, server] = pair(address, &Settings { buffer_size: 100, ..Settings::default() });
     for length in [0, 1, 16, 100] {
@@ -69,12 +82,14 @@ fn bytes_arrive(address: SocketAddr) {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_bytes_arrive() {
     bytes_arrive(rxe(0));
+    many_bytes_arrive(rxe(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_bytes_arrive() {
     bytes_arrive(siw(0));
+    many_bytes_arrive(siw(0));
 }
 
 #[test]
@@ -166,6 +181,10 @@ async fn dropped(address: SocketAddr) {
             break;
         }
     }
+    let large = Settings { buffer_size: 8192, ..Settings::default() };
+    let [from, to] = endpoint_tokio::pair(address, &large).await;
+    from.post_bytes(&[7; 8192]).await.expect("post");
+    endpoint_tokio::receives(&to, &[7; 8192]).await;
     let (sends, hears) = client.split();
     sends.post_bytes(b"of a half").await.expect("post");
     endpoint_tokio::receives(&server, b"of a half").await;

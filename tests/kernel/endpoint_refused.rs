@@ -76,9 +76,11 @@ fn a_message_goes_later(address: SocketAddr) {
     client.flush_timeout(LONG).expect("flush");
     let second = filled(&client, b"second");
     by_a_stranger(|| refused(client.send_timeout(second, LONG)));
-    client.post(filled(&client, b"third")).expect("post");
+    by_a_stranger(|| refused(client.post_bytes_timeout(b"third", LONG)));
+    client.post(filled(&client, b"fourth")).expect("post");
     receives(&server, b"second");
     receives(&server, b"third");
+    receives(&server, b"fourth");
     client.flush_timeout(LONG).expect("flush");
     has_all_of(&client);
 }

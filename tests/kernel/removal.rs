@@ -230,6 +230,7 @@ fn what_is_refused_meanwhile_says_so() {
         assert!((0..1_000_000).any(|_| !own.exists()), "the kernel goes on listing it");
         for id in &ids {
             gone_with(libc::ENXIO, id.resolve_route(LONG));
+            gone_with(libc::ENXIO, id.listen(0));
         }
         drop(ids);
         deletion.finish();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use ucma_abi::{rdma_ucm_bind, rdma_ucm_listen, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
 
-use super::id::{CmId, Inner};
+use super::id::CmId;
 use super::parse::EventType;
 use crate::addr::{self, Address, Encoded};
 #[cfg(doc)]
@@ -139,7 +139,8 @@ impl CmId {
             self.inner.listens.store(true, Ordering::Relaxed);
             Ok(())
         });
-        listening.map_err(|refused| Inner::refused("listen on", self.inner.to_string(), refused))
+        listening
+            .map_err(|refused| self.inner.not_done("listen on", self.inner.to_string(), refused))
     }
 
     /// The local IP address, or `None` while the id has none. An address of InfiniBand is in

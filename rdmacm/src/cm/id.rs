@@ -424,23 +424,27 @@ impl Inner {
         subject: impl FnOnce() -> String,
         request: C,
     ) -> Result<C::Response> {
-        self.send(request).map_err(|refused| {
-            let refused = match refused {
-                // Where the id has another state than the program knows of.
-                Refused::Os(Errno::EINVAL) if self.device_goes() => Refused::Os(Errno::ENXIO),
-                refused => refused,
-            };
-            Self::refused(operation, subject(), refused)
-        })
+        self.send(request).map_err(|refused| self.not_done(operation, subject(), refused))
     }
 
-    /// Whether the id's device is on its way out, which an event is to tell.
+    /// The error of `operation` on `subject`, which may have been refused for the state that the id is in:
+    /// where its device is on its way out, that is another one than the program knows of.
     #[cold]
-    fn device_goes(&self) -> bool {
-        match self.bound_to() {
-            Ok((guid, index)) => goes(guid, index),
+    pub(super) fn not_done(
+        &self,
+        operation: &'static str,
+        subject: String,
+        refused: Refused,
+    ) -> Error {
+        let device_goes = || match self.bound_to() {
+            Ok((guid, index)) => device::goes(guid, index),
             Err(error) => matches!(error.kind(), ErrorKind::DeviceGone(_)),
-        }
+        };
+        let refused = match refused {
+            Refused::Os(Errno::EINVAL) if device_goes() => Refused::Os(Errno::ENXIO),
+            refused => refused,
+        };
+        Self::refused(operation, subject, refused)
     }
 
     /// The error of `operation` on `subject`, an id.
@@ -484,8 +488,11 @@ impl Inner {
         }
         let (guid, index) = self.bound_to()?;
         let context = Context::shared_by(guid, index).map_err(|error| {
-            let kind = ErrorKind::DeviceGone(error.errno());
-            if goes(guid, index) { Error::new(FIND_DEVICE, self.to_string(), kind) } else { error }
+            let gone = ErrorKind::DeviceGone(Errno::ENXIO as i32);
+            match device::goes(guid, index) {
+                true => Error::new(FIND_DEVICE, self.to_string(), gone),
+                false => error,
+            }
         })?;
         state.context = Some(context.clone());
         Ok(context)
@@ -513,13 +520,6 @@ impl Inner {
         }
         Ok((guid, Some(answer.ibdev_index).filter(|index| *index != NO_INDEX)))
     }
-}
-
-/// Whether the device that an id is bound to is on its way out: the kernel takes it off its list, then
-/// gives each id its new state, then closes them.
-#[cold]
-fn goes(guid: Guid, index: Option<u32>) -> bool {
-    device::list().is_ok_and(|devices| !devices.iter().any(|device| device.is(guid, index)))
 }
 
 impl Counted for Inner {

@@ -108,7 +108,7 @@ impl CmId {
         self.inner.complete(Awaited::join(address), || {
             self.inner
                 .join(address, membership)
-                .map_err(|refused| Inner::refused(OPERATION, subject(), refused))
+                .map_err(|refused| self.inner.not_done(OPERATION, subject(), refused))
         })
     }
 

@@ -49,6 +49,16 @@ pub(super) fn find(
     Ok(found)
 }
 
+/// Whether netlink lists other devices at most. What has no netlink does not know.
+pub(super) fn is_unlisted(sources: &mut Sources, guid: Guid, index: Option<u32>) -> bool {
+    by_netlink(sources).is_ok_and(|listed| !listed.iter().any(|device| device.is(guid, index)))
+}
+
+fn by_netlink(sources: &mut Sources) -> std::result::Result<Vec<Device>, Failure> {
+    let request = Request::new(nl::RDMA_NLDEV_CMD_GET);
+    sources.netlink()?.dump(request, Device::from_netlink)
+}
+
 fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
     let mut silent = Vec::new();
     for device in devices {
@@ -62,9 +72,7 @@ fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
 
 /// All devices, without drivers and uverbs devices: one request fewer per device.
 pub(super) fn devices(sources: &mut Sources) -> Result<Vec<Device>> {
-    let request = Request::new(nl::RDMA_NLDEV_CMD_GET);
-    let listed = sources.netlink().and_then(|netlink| netlink.dump(request, Device::from_netlink));
-    listed
+    by_netlink(sources)
         .or_else(|failure| by_sysfs(&sources.sysfs).ok_or_else(|| nobody(failure, &sources.sysfs)))
 }
 

@@ -73,6 +73,15 @@ pub(crate) fn find(guid: Guid, index: Option<u32>) -> Result<Option<Device>> {
     discovery::find(&mut Sources::open(), guid, index)
 }
 
+/// Whether the device that an id is bound to is on its way out: the kernel takes it off its list, then
+/// gives each id its new state, then closes them. To a thread that has left the device's network
+/// namespace it is gone too.
+#[cold]
+pub(crate) fn goes(guid: Guid, index: Option<u32>) -> bool {
+    // A list may leave out a device while another one goes: each is asked for by its place in it.
+    (0..2).all(|_| discovery::is_unlisted(&mut Sources::open(), guid, index))
+}
+
 /// The first GID of each active InfiniBand port, by which ids are bound to it.
 pub(crate) fn infiniband_gids() -> Result<Vec<Gid>> {
     gid_table::of_infiniband(&mut Sources::open())

@@ -283,6 +283,7 @@ impl Attempt {
                     }
                     Err(error) => {
                         let (id, until) = asking.once_more(&channel, error)?;
+                        trace.again(id.token());
                         (Phase::Address(id, asking), earlier(until, overall))
                     }
                 }

@@ -153,7 +153,8 @@ impl Connection {
     /// # Errors
     ///
     /// Those of [`buffer`](Self::buffer) and [`post`](Self::post); [`ErrorKind::Invalid`] with
-    /// EMSGSIZE for more than a [buffer](Settings::buffer_size) holds. Nothing is sent then.
+    /// EMSGSIZE for more than a [buffer](Settings::buffer_size) holds. Then, and where there is no buffer in time,
+    /// nothing is sent.
     pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.post_bytes_with(bytes, Patience::FOREVER)
     }

@@ -141,7 +141,8 @@ impl Connector {
     /// still accepting, until something else comes: see [`CmId::accept`]. So on iWARP this side
     /// writes nothing, every 100 ms for the first second or until the peer says something, in calls
     /// that wait or are tried again, as when it is [kept alive](Settings::keep_alive). There a port
-    /// of the kernel's choice that TCP turns out to have is given up for another.
+    /// of the kernel's choice that TCP turns out to have is given up for another, up to 16 times, and
+    /// each time the timeouts of the phases begin anew.
     ///
     /// # Errors
     ///
@@ -149,7 +150,7 @@ impl Connector {
     /// each of the timeouts; [`ErrorKind::Unreachable`]; ENODEV where no device leads there;
     /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
     /// buffer; EINVAL and ENOMEM for more than the device has; on iWARP those of TCP, as
-    /// ECONNREFUSED where nobody listens.
+    /// ECONNREFUSED where nobody listens, EADDRINUSE where TCP has the [source](Self::source)'s port.
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, server: impl Into<Address>) -> Result<Connection> {
@@ -217,9 +218,12 @@ impl Asking {
         if !self.ports.try_another(&error) {
             return Err(error);
         }
-        let id = CmId::new(channel, PortSpace::Tcp)?;
         let until = within(self.connector.address_timeout);
-        self.connector.resolve(&id, self.server)?;
-        Ok((id, until))
+        let resolving = CmId::new(channel, PortSpace::Tcp).and_then(|id| {
+            self.connector.resolve(&id, self.server)?;
+            Ok(id)
+        });
+        // Why it was to begin once more says more than why it cannot.
+        resolving.map(|id| (id, until)).map_err(|_| error)
     }
 }

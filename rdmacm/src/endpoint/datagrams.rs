@@ -309,7 +309,8 @@ impl DatagramSocket {
     /// # Errors
     ///
     /// Those of [`buffer`](Self::buffer) and [`post_to`](Self::post_to); [`ErrorKind::Invalid`] with
-    /// EMSGSIZE for more than [`mtu`](Self::mtu) bytes. Nothing is sent then.
+    /// EMSGSIZE for more than [`mtu`](Self::mtu) bytes. Then, and where there is no buffer in time,
+    /// nothing is sent.
     pub fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
         self.post_bytes_with(bytes, peer, Patience::FOREVER)
     }

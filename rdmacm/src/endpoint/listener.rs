@@ -43,8 +43,9 @@ pub struct Listener {
 
 impl Listener {
     /// Listens on a local address: on all of them with the unspecified one, or with a loopback
-    /// address, which the kernel takes for that; on a port of the kernel's choice with port 0, on
-    /// iWARP one that TCP has not given away. As many requests wait as the kernel allows.
+    /// address, which the kernel takes for that; on a port of the kernel's choice with port 0, for
+    /// which up to 17 are tried on iWARP, where TCP may have them. As many requests wait as the
+    /// kernel allows.
     ///
     /// [`CmId::bind`], [`CmId::listen`].
     ///

@@ -10,6 +10,9 @@ use super::traffic::{End, Sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{self, SendOperation, WcStatus};
 
+/// At most so many bytes are copied while the state is locked, for which others wait.
+pub(super) const AT_ONCE: usize = 4096;
+
 /// A buffer that was posted, and that somebody waits for until this is dropped.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
@@ -123,12 +126,17 @@ impl Shared {
 
     /// Posts `bytes` in a buffer that nobody has, when there is one.
     pub(super) fn post_bytes(
-        &self,
+        self: &Arc<Self>,
         bytes: &[u8],
         operation: SendOperation<'_>,
         patience: Patience,
     ) -> Result<()> {
         self.check_length(bytes.len())?;
+        if bytes.len() > AT_ONCE {
+            let mut buffer = self.take(patience)?;
+            buffer.copy_from(bytes)?;
+            return self.start(Operation::Send, buffer, operation);
+        }
         self.until(Operation::Take, patience, |state| state.post_bytes(bytes, operation))?
     }
 

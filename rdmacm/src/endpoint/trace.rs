@@ -56,6 +56,14 @@ impl Trace {
         }
     }
 
+    /// It begins once more, and will have `id`.
+    pub(super) fn again(&self, id: Token) {
+        if let Some(span) = &self.span {
+            record(span, "id", Some(id));
+            self.is("resolving again");
+        }
+    }
+
     /// An event has come.
     pub(super) fn event(&self, event: &Event) {
         if let Some(span) = &self.span {
@@ -101,6 +109,8 @@ impl Trace {
     }
 
     pub(super) fn local(&self, _: Option<impl fmt::Display>) {}
+
+    pub(super) fn again(&self, _: Token) {}
 
     pub(super) fn event(&self, _: &Event) {}
 

@@ -14,7 +14,7 @@
 #![doc = include_str!("snippets/memory.rs")]
 //! ```
 //!
-//! But for that nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
+//! But for `post_bytes` nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
 //! connection registers all of its buffers when it is made. So memory for a thousand connections of the
 //! default [`Settings`](crate::endpoint::Settings), 32 buffers of 4 KiB, is 128 MiB, all of it pinned:
 //! choose what the program needs.

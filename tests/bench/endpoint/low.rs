@@ -5,7 +5,7 @@
 //! # Safety
 //!
 //! Posting gives memory to the device. It is memory of regions that are never dropped, and whose bytes
-//! nobody looks at.
+//! nobody looks at, or writes but as a region allows at any time.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
 
 use std::mem::ManuallyDrop;
@@ -33,9 +33,12 @@ pub(crate) struct Low {
     events: EventChannel,
     waiting: Waiting,
     qp: QueuePair,
-    /// Never dropped.
+    /// Where messages arrive, and what the peer reads and writes. Never dropped.
     memory: ManuallyDrop<MemoryRegion>,
     pieces: [Sge; 1],
+    /// Where they are sent from. Never dropped.
+    message: ManuallyDrop<MemoryRegion>,
+    sent_from: [Sge; 1],
     /// The peer's memory.
     remote: (u64, u32),
     /// How many sends may be posted.
@@ -109,11 +112,26 @@ impl Low {
             | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ
             | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
         let memory = ManuallyDrop::new(MemoryRegion::alloc(qp.pd(), size, access)?);
-        let pieces = [memory.sge(..)?];
+        let message = ManuallyDrop::new(MemoryRegion::alloc(qp.pd(), size, access)?);
+        let (pieces, sent_from) = ([memory.sge(..)?], [message.sge(..)?]);
         let room = usize::try_from(depth)?;
         let (done, remote) = ([Completion::default(); 16], (0, 0));
         let events = EventChannel::new()?;
-        let end = Self { id, events, waiting, qp, memory, pieces, remote, room, done, arrived: 0 };
+        let arrived = 0;
+        let end = Self {
+            id,
+            events,
+            waiting,
+            qp,
+            memory,
+            pieces,
+            message,
+            sent_from,
+            remote,
+            room,
+            done,
+            arrived,
+        };
         (0..room).try_for_each(|_| end.post_receive())?;
         Ok(end)
     }
@@ -125,16 +143,17 @@ impl Low {
     }
 
     fn post_send(&mut self, operation: SendOperation<'_>) -> Result<()> {
-        let (payload, flags) = (Payload::Gather(&self.pieces), SendFlags::SIGNALED);
-        // SAFETY: as above.
+        let (payload, flags) = (Payload::Gather(&self.sent_from), SendFlags::SIGNALED);
+        // SAFETY: the memory is never deregistered, and written only by `MemoryRegion::write`, which
+        // copes with a device.
         unsafe { self.qp.post_send(&SendRequest { wr_id: 1, operation, payload, flags }) }?;
         self.room -= 1;
         Ok(())
     }
 
     fn post_message(&mut self) -> Result<()> {
-        if let Some(bytes) = short(self.memory.len()) {
-            self.memory.write(0, bytes)?;
+        if let Some(bytes) = short(self.message.len()) {
+            self.message.write(0, bytes)?;
         }
         self.post_send(SendOperation::Send)
     }

@@ -14,6 +14,7 @@ use crate::endpoint;
 use crate::endpoint::Connection as Blocking;
 use crate::endpoint::Counters;
 use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::sending::AT_ONCE;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::traffic::End;
@@ -125,6 +126,11 @@ impl Connection {
     /// Those of [`endpoint::Connection::post_bytes`].
     pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared().check_length(bytes.len())?;
+        if bytes.len() > AT_ONCE {
+            let mut buffer = self.buffer().await?;
+            buffer.copy_from(bytes)?;
+            return self.post(buffer);
+        }
         self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send)).await?
     }
 

@@ -142,8 +142,8 @@ impl<'a> Bench<'a> {
 impl Bench<'_> {
     /// The figures of each load with messages of each size.
     fn at_each_size(&self, loads: impl Iterator<Item = Load>) -> Result<Vec<Row>, Box<dyn Error>> {
-        let sized = loads.flat_map(|load| SIZES.map(|size| Load { size, ..load }));
-        sized.map(|load| self.figures(load)).collect()
+        let sized = |load: Load| SIZES.map(|size| Load::new(load.test, load.operation, size));
+        loads.flat_map(sized).map(|load| self.figures(load)).collect()
     }
 
     /// Ours beside the C program under the same load.

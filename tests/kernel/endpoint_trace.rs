@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rdmacm::endpoint::{Connector, Listener, Settings};
 use rdmacm::verbs::QpState;
 use rdmacm::{Error, ErrorKind};
@@ -14,10 +15,12 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
 use crate::bed::{LONG, rxe, siw};
+use crate::child::in_child;
 use crate::endpoint_connect::pair;
 use crate::endpoint_datagrams::{self, found, socket};
 use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::{filled, receives};
+use crate::limit::descriptors;
 use crate::modify::bring;
 use crate::removal::Own;
 
@@ -287,4 +290,27 @@ fn an_attempt_that_cannot_begin_tells_why() {
     let peer = format!("it: peer={}", rxe(7471));
     let failed = state(&format!("failed error={error}"));
     assert_eq!(said, ["connection: id=some".to_owned(), peer, failed]);
+}
+
+/// Also what fails when its id is there already, for want of descriptors to wait with.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_attempt_without_descriptors_tells_why() {
+    in_child(|| {
+        let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("ask for the limit");
+        let (used, mut told) = (descriptors(), 0);
+        let limit = |limit| setrlimit(Resource::RLIMIT_NOFILE, limit, most).expect("set the limit");
+        for more in 0.. {
+            limit(used + more);
+            let (started, said) = Notes::of(|| Connector::new().start(rxe(7471)).map(drop));
+            limit(most);
+            let Err(error) = started else { break };
+            assert_eq!(error.errno(), libc::EMFILE, "{error}");
+            if let Some(last) = said.last() {
+                assert_eq!(*last, state(&format!("failed error={error}")));
+                told += 1;
+            }
+        }
+        assert!(told > 0, "none began");
+    });
 }

@@ -39,7 +39,7 @@ fn raise<T>(
 }
 
 /// The numbers below which each descriptor may be open.
-fn descriptors() -> u64 {
+pub(crate) fn descriptors() -> u64 {
     let entries = fs::read_dir("/proc/self/fd").expect("list the descriptors");
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u64>().ok();
     let last = entries.filter_map(|entry| number(entry.expect("an entry"))).max();

@@ -109,11 +109,16 @@ impl Part {
 
     /// Where the client, the server and the kernel's threads run beside each other, times differ by half: one processor
     /// has them all. But who waits at work for a single message would wait there for the end of the other side's slice:
-    /// latencies take a processor for each side and one for the kernel's threads, which take turns.
-    fn processors(self) -> NonZeroUsize {
+    /// latencies take a processor for each side and one for the kernel's threads, which take turns. siw has threads bound
+    /// to each processor, and gives the one that fewest have to a queue pair: perftest, which makes two on each side, has
+    /// the same as ours has for its one only where there are two.
+    fn processors(self, device: Device) -> NonZeroUsize {
         match self {
             Self::Calls | Self::Posts => host::processors(),
-            Self::Latency => NonZeroUsize::MIN.saturating_add(2),
+            Self::Latency => NonZeroUsize::MIN.saturating_add(match device {
+                Device::Rxe => 2,
+                Device::Siw => 1,
+            }),
             Self::Connect | Self::Rates | Self::Endpoint => NonZeroUsize::MIN,
         }
     }
@@ -184,7 +189,7 @@ pub(crate) fn run(subject: Subject, kernels: &[Kernel], devices: &[Device]) -> R
                 ));
                 let guest = Guest {
                     devices: vec![*device],
-                    processors: part.processors(),
+                    processors: part.processors(*device),
                     counts_instructions: part.counts_instructions(),
                     limit: part.limit(),
                     ..Guest::new(*kernel)

@@ -23,7 +23,7 @@ use crate::table::{Goal, Row};
 use crate::trace::{self, Counts, Tracer};
 
 /// How often each load is measured. A latency is nearly the same each time.
-const LATENCY_ROUNDS: usize = 7;
+const LATENCY_ROUNDS: usize = 12;
 const BANDWIDTH_ROUNDS: usize = 12;
 /// How often what programs print is compared with a clock.
 const CLOCK_ROUNDS: usize = 5;

@@ -1,6 +1,9 @@
 //! librdmacm and the verbs under it in pure Rust, straight on the kernel's ABI: write commands on
 //! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and shared-memory rings for the data.
 //!
+//! [`guide`] is where to begin, and who wants messages without `unsafe` needs [`endpoint`] alone. The features
+//! `tokio` and `tracing` are not on by default.
+//!
 //! - [`device`]: which devices there are, their ports and links.
 //! - [`addr`]: addresses, and finding them by name.
 //! - [`cm`]: the connection manager: channels, ids, events.

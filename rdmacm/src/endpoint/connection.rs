@@ -237,7 +237,8 @@ impl Connection {
 
     /// The next message; waits for one. `None` where the peer has ended the connection, after the
     /// last message that it sent before. Its kernel does that too, when its process has died: who
-    /// has to know says farewell in a message.
+    /// has to know says farewell in a message. siw ends a connection so on both sides where a message
+    /// found no buffer, and on the sender's where it was too long: then messages are lost.
     ///
     /// # Errors
     ///

@@ -130,8 +130,8 @@ impl DatagramSocket {
     ///
     /// [`ErrorKind::Unsupported`] on iWARP, which has no datagrams; [`ErrorKind::Invalid`] for the
     /// unspecified address and for [`DatagramSettings`] without a buffer; those of [`CmId::bind`]:
-    /// ENODEV where no device has the address, EADDRINUSE; EINVAL and ENOMEM for more than the
-    /// device has.
+    /// ENODEV where no device has the address, EADDRNOTAVAIL where this machine does not have it,
+    /// EADDRINUSE; EINVAL and ENOMEM for more than the device has.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(address: impl Into<Address>, settings: &DatagramSettings) -> Result<Self> {
         let address = address.into();

@@ -52,7 +52,7 @@ impl Listener {
     /// # Errors
     ///
     /// Those of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address,
-    /// EADDRINUSE.
+    /// EADDRNOTAVAIL where this machine does not have it, EADDRINUSE.
     #[doc(alias = "rdma_listen")]
     pub fn bind(address: impl Into<Address>) -> Result<Self> {
         let channel = EventChannel::new()?;

@@ -24,7 +24,12 @@
 //! Who keeps all messages receives no more; who keeps all buffers sends no more. On RoCE and InfiniBand a
 //! sender whose peer has no receive posted waits and tries again, by default without end. On iWARP the
 //! connection ends: the programs have to agree on how many messages may be under way, and as many buffers
-//! as that have to be there.
+//! as that have to be there, and one more for each message that a program still has when it answers: a peer that
+//! has the answer may send before the message is dropped.
+//!
+//! Two programs that both send, and do not receive meanwhile, stop each other when the buffers of both are full. A
+//! client receives while it sends, by a thread or task for each [half](crate::endpoint::Connection::split), or has no
+//! more questions under way than the server has [`receive_buffers`](crate::endpoint::Settings::receive_buffers).
 //!
 //! # The level below
 //!

@@ -21,7 +21,7 @@
 //!   wait for the completion. [`flush`](crate::endpoint::Connection::flush) once at the end.
 //! - Several messages under way: as many [`send_buffers`](crate::endpoint::Settings::send_buffers) here and
 //!   [`receive_buffers`](crate::endpoint::Settings::receive_buffers) there as cover the way there and back. A receiver
-//!   without a buffer stops the sender for 0.64 ms or longer.
+//!   without a buffer stops the sender for 0.64 ms or longer, each time: have no more under way than it has buffers.
 //! - [`post_bytes`](crate::endpoint::Connection::post_bytes) for short messages: one call in place of three.
 //! - Large messages, or one-sided writes of large pieces: the cost is by message.
 //! - Buffers filled and read in place: [memory](super::memory).

@@ -489,9 +489,11 @@ impl Inner {
         let (guid, index) = self.bound_to()?;
         let context = Context::shared_by(guid, index).map_err(|error| {
             let gone = ErrorKind::DeviceGone(Errno::ENXIO as i32);
-            match device::goes(guid, index) {
-                true => Error::new(FIND_DEVICE, self.to_string(), gone),
-                false => error,
+            match error.kind() {
+                // Wherever it is: who can do without it asks each time.
+                ErrorKind::Unsupported(_) => error,
+                _ if device::goes(guid, index) => Error::new(FIND_DEVICE, self.to_string(), gone),
+                _ => error,
             }
         })?;
         state.context = Some(context.clone());

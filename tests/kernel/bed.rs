@@ -80,12 +80,8 @@ pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, Sock
         let refused = tried.as_ref().err().map(Error::errno);
         refused == Some(libc::EADDRINUSE) && address.port() == 0
     };
-    let mut tried = listens();
-    for _ in 0..16 {
-        if is_taken(&tried) {
-            tried = listens();
-        }
-    }
+    let mut tries = (0..17).map(|_| listens());
+    let tried = tries.find(|tried| !is_taken(tried)).expect("a port that TCP does not have");
     let listener = tried.expect("listen");
     let bound = listener.local_addr().expect("query").expect("a bound id has an address");
     (listener, bound)

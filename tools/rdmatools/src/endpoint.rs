@@ -6,7 +6,6 @@
 //! after id and queue pair are gone, and whose bytes nobody looks at.
 #![expect(unsafe_code, reason = "posts work requests")]
 
-use std::thread;
 
 use rdmacm::cm::CmId;
 use rdmacm::verbs::{
@@ -82,18 +81,6 @@ pub(crate) fn wait(cq: &CompletionQueue) -> Result<(), Failure> {
     let mut done = [Completion::default()];
     waited(|| cq.wait(&mut done))?;
     check(&done)
-}
-
-/// Polls until `count` completions were there.
-pub(crate) fn poll(cq: &CompletionQueue, mut count: usize) -> Result<(), Failure> {
-    while count > 0 {
-        let polled = polled(cq)?;
-        if polled == 0 {
-            thread::yield_now();
-        }
-        count = count.saturating_sub(polled);
-    }
-    Ok(())
 }
 
 /// Polls once: the number of completions that were there.

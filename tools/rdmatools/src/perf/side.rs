@@ -19,7 +19,7 @@ use rdmacm::verbs::{
 
 use super::Operation;
 use super::plan::{Plan, Remote};
-use crate::endpoint::{check, poll};
+use crate::endpoint::check;
 use crate::failure::Failure;
 
 /// A connection in the making, or made, of which nobody reads the events meanwhile.
@@ -67,6 +67,8 @@ pub(super) struct Hands<'a> {
 
 /// How often a queue or a byte is looked at before somebody asks whether the peer is still there.
 const PATIENCE: u32 = 1 << 22;
+/// How often by who serves, who waits for as long as the client measures what needs no help of this side.
+const PATIENCE_OF_SERVER: u32 = PATIENCE << 4;
 
 /// 0.64 ms, as the field has it.
 const MIN_RNR_TIMER: u8 = 12;
@@ -195,14 +197,25 @@ impl Side {
         };
         // SAFETY: the request names no memory.
         unsafe { self.qp.post_send(&request) }?;
-        poll(&self.send_cq, 1)
+        self.said()
+    }
+
+    /// Polls until what was posted alone has completed.
+    fn said(&self) -> Result<(), Failure> {
+        let mut done = [Completion::default()];
+        spin(&self.channel, || Ok((self.send_cq.poll(&mut done)? > 0).then_some(())))?;
+        check(&done)
     }
 
     /// Receives one.
     fn hear(&self) -> Result<(), Failure> {
         let mut done = [Completion::default()];
         let mut look = || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(()));
-        while spin_patiently(&mut look)?.is_none() {
+        let patience = match self.role {
+            Role::Client => PATIENCE,
+            Role::Server => PATIENCE_OF_SERVER,
+        };
+        while spin_patiently(patience, &mut look)?.is_none() {
             check_connection(&self.channel)?;
             self.nudge()?;
         }
@@ -228,7 +241,7 @@ impl Side {
         };
         // SAFETY: the request names no memory.
         unsafe { self.qp.post_send(&request) }?;
-        poll(&self.send_cq, 1)
+        self.said()
     }
 }
 
@@ -312,19 +325,20 @@ fn spin<T>(
     mut look: impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<T, Failure> {
     loop {
-        if let Some(found) = spin_patiently(&mut look)? {
+        if let Some(found) = spin_patiently(PATIENCE, &mut look)? {
             return Ok(found);
         }
         check_connection(channel)?;
     }
 }
 
-/// Looks until there is something, or for as long as nobody need ask.
+/// Looks until there is something, or so often.
 #[inline(always)]
 fn spin_patiently<T>(
+    patience: u32,
     look: &mut impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<Option<T>, Failure> {
-    for _ in 0..PATIENCE {
+    for _ in 0..patience {
         if let Some(found) = look()? {
             return Ok(Some(found));
         }

@@ -6,7 +6,6 @@
 //! after id and queue pair are gone, and whose bytes nobody looks at.
 #![expect(unsafe_code, reason = "posts work requests")]
 
-
 use rdmacm::cm::CmId;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, ReceiveRequest,

@@ -69,6 +69,12 @@ impl BufferQueues {
         Self { qp, posted, addresses, done: Default::default() }
     }
 
+    /// Allocates what it takes to have `buffers` posted at once, or as many as there may be. Without this that is
+    /// allocated when there first are as many.
+    pub fn reserve(&mut self, buffers: usize) {
+        self.posted.reserve(buffers);
+    }
+
     /// The queue pair.
     pub fn qp(&self) -> &QueuePair {
         &self.qp

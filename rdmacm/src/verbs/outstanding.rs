@@ -45,6 +45,11 @@ impl<T> Outstanding<T> {
         Self { next: run(), step, most, places: Vec::new(), free: 0, count: 0 }
     }
 
+    /// Has memory for as many as `count` at once, where there may be as many.
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.places.reserve_exact(count.min(self.most).saturating_sub(self.places.len()));
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.count
@@ -119,6 +124,19 @@ mod tests {
     use super::*;
 
     use std::collections::HashSet;
+
+    #[test]
+    fn memory_is_had_before_for_as_many_as_there_may_be() {
+        for (count, room) in [(0, 0), (2, 2), (3, 3), (usize::MAX, 3)] {
+            let mut table = Outstanding::new(3);
+            table.reserve(count);
+            let before = table.places.capacity();
+            assert_eq!(before, room);
+            (0..room).for_each(|what| assert!(table.put(what).is_ok()));
+            table.reserve(count);
+            assert_eq!(table.places.capacity(), room);
+        }
+    }
 
     #[test]
     fn each_is_found_by_its_identifier_once() {

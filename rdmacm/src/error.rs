@@ -107,6 +107,10 @@ pub enum ErrorKind {
     /// The connection has ended: the peer has closed it, or is gone, or this side has.
     #[error("the connection has ended")]
     Disconnected,
+    /// The connection has ended, as it does on iWARP where a message finds no buffer, and there was none for a time:
+    /// messages of the peer may be lost.
+    #[error("the connection has ended, and messages for which there was no buffer may be lost")]
+    Overrun,
     /// What was posted failed, and the connection with it.
     #[error("{}", FailedText(*.0))]
     Failed(ib_wc_status),
@@ -201,6 +205,18 @@ impl Error {
         self
     }
 
+    /// The same, and whom it was to serve, unless that is said already.
+    pub(crate) fn on_the_way_to(mut self, peer: impl fmt::Display) -> Self {
+        let peer = peer.to_string();
+        match &mut self.0 {
+            Cause::Failed(failure) if !failure.subject.contains(&peer) => {
+                failure.subject.to_mut().push_str(&format!(", for the connection to {peer}"));
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// What was tried: `resolve the address`.
     pub fn operation(&self) -> &str {
         match &self.0 {
@@ -247,6 +263,7 @@ impl Error {
             ErrorKind::NotResolved { code, .. } => EaiName(*code).errno() as i32,
             ErrorKind::TimedOut => Errno::ETIMEDOUT as i32,
             ErrorKind::Disconnected => Errno::ENOTCONN as i32,
+            ErrorKind::Overrun => Errno::ENOBUFS as i32,
             ErrorKind::Failed(status) => match *status {
                 ib_wc_status::IB_WC_LOC_LEN_ERR | ib_wc_status::IB_WC_REM_INV_REQ_ERR => {
                     Errno::EMSGSIZE as i32
@@ -434,6 +451,17 @@ mod tests {
         let without = error().with_remedy(Errno::EINVAL, "try again");
         assert_eq!(without.to_string(), "cannot bind id 1: No such device (ENODEV)");
         assert_eq!(format!("{without:?}"), without.to_string());
+    }
+
+    #[test]
+    fn a_peer_is_named_once() {
+        let error = |subject| Error::new("wait for", subject, ErrorKind::TimedOut);
+        for (subject, named) in [
+            ("it on id 1", "it on id 1, for the connection to 10.0.0.9:7471"),
+            ("10.0.0.9:7471 of id 1", "10.0.0.9:7471 of id 1"),
+        ] {
+            assert_eq!(error(subject).on_the_way_to("10.0.0.9:7471").subject(), named);
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod endpoint_loop;
 mod endpoint_memory;
 mod endpoint_messages;
 mod endpoint_multicast;
+mod endpoint_overrun;
 mod endpoint_peer;
 mod endpoint_refused;
 mod endpoint_remote;

@@ -175,6 +175,37 @@ fn a_message_that_nobody_receives_ends_the_connection() {
     client.io.done(1);
 }
 
+/// What the kernel tells either side of an end is the same, whether the client has ended the connection in good order
+/// or a message of its found no receive.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn nobody_says_why() {
+    for in_good_order in [true, false] {
+        let connection = connected(Shape::default());
+        let Connection { client, server, client_channel, server_channel } = &connection;
+        tell(client, server);
+        match in_good_order {
+            true => client.id.disconnect().expect("disconnect"),
+            false => client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send"),
+        }
+        for (side, events) in [(client, client_channel), (server, server_channel)] {
+            let event = events.expect_event(EventType::Disconnected).expect("it hears");
+            assert_eq!((event.status(), event.private_data()), (0, &[][..]));
+            side.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
+            let mut flush = side.io.next();
+            if flush.wr_id() == 1 {
+                assert!(flush.is_success(), "it was sent");
+                flush = side.io.next();
+            }
+            assert_eq!(flushed(flush), 2);
+            assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
+            let context = side.io.qp().pd().context();
+            let more = context.async_events().get_event_timeout(Duration::ZERO).expect("read");
+            assert!(more.is_none(), "{more:?}");
+        }
+    }
+}
+
 /// Its own queue pair has nothing to do with it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

@@ -237,14 +237,15 @@ impl Connection {
 
     /// The next message; waits for one. `None` where the peer has ended the connection, after the
     /// last message that it sent before. Its kernel does that too, when its process has died: who
-    /// has to know says farewell in a message. siw ends a connection so on both sides where a message
-    /// found no buffer, and on the sender's where it was too long: then messages are lost.
+    /// has to know says farewell in a message. On iWARP the side that has sent a message for which there
+    /// was [no buffer](Settings::receive_buffers), or that was too long, hears of the end alone (siw).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Failed`] where the connection failed: with EMSGSIZE where the peer has sent a
-    /// message longer than a [buffer](Settings::buffer_size); [`ErrorKind::DeviceGone`];
-    /// [`ErrorKind::Disconnected`] where this side has closed it; [`ErrorKind::WrongProcess`] after
+    /// message longer than a [buffer](Settings::buffer_size); [`ErrorKind::Overrun`] on iWARP, where
+    /// there may have been [no buffer](Settings::receive_buffers) for a message, after those that had
+    /// one; [`ErrorKind::DeviceGone`]; [`ErrorKind::Disconnected`] where this side has closed it; [`ErrorKind::WrongProcess`] after
     /// a fork.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]

@@ -28,8 +28,9 @@
 //!
 //! A message takes one buffer of the receiver, and has to fit: one that is too long ends the
 //! connection. A message that comes when no buffer is free waits at the sender on InfiniBand and
-//! RoCE; on iWARP it ends the connection, so that the two programs have to agree on how many
-//! messages may be on their way.
+//! RoCE; on iWARP it ends the connection ([`ErrorKind::Overrun`](crate::ErrorKind::Overrun)), so that
+//! the two programs have to agree on how many [messages may be on their
+//! way](Settings::receive_buffers).
 //!
 //! # Memory of the peer
 //!
@@ -84,6 +85,7 @@ mod group;
 mod halves;
 mod keep_alive;
 mod listener;
+mod overrun;
 mod parts;
 mod peer;
 mod port;

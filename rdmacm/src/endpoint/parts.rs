@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::counters::Counters;
 use super::keep_alive::KeepAlive;
+use super::overrun::{Overrun, RESERVE};
 use super::settings::Settings;
 use super::trace::Trace;
 use super::traffic::{Sent, Traffic};
@@ -36,19 +37,22 @@ impl Parts {
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
         let completions = CompletionChannel::new(&context)?;
+        let is_iwarp = context.transport() == Transport::Iwarp;
+        let reserve = if is_iwarp { RESERVE } else { 0 };
+        let receives = settings.receive_buffers.saturating_add(reserve);
         // One each: who waits for a message is not to be woken by what was sent.
         let queue = |size| CompletionQueue::new(&context, size, Some(&completions));
-        let (recv_cq, send_cq) = (queue(settings.receive_buffers)?, queue(settings.sends())?);
+        let (recv_cq, send_cq) = (queue(receives)?, queue(settings.sends())?);
         let init = QueuePairInit {
-            caps: settings.caps(),
+            caps: settings.caps(receives),
             send_cq: &send_cq,
             ..QueuePairInit::new(&recv_cq)
         };
         let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?);
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let sends = count(settings.send_buffers);
-        let (all, size) =
-            (sends.saturating_add(count(settings.receive_buffers)), settings.buffer_size);
+        let receives = count(receives);
+        let (all, size) = (sends.saturating_add(receives), settings.buffer_size);
         let (mut free, keep_alive) = match settings.keep_alive {
             None => (Buffer::alloc(&pd, all, size)?, None),
             Some(every) => {
@@ -56,6 +60,7 @@ impl Parts {
                 (free, Some(KeepAlive::new(every, one)?))
             }
         };
+        queues.reserve(all.saturating_add(usize::from(keep_alive.is_some())));
         for buffer in free.drain(sends..) {
             queues.receive(buffer)?;
         }
@@ -68,12 +73,13 @@ impl Parts {
             sends: (0..sends).map(|_| Sent::Unwanted).collect(),
             sending: 0,
             lost: None,
-            receiving: count(settings.receive_buffers),
+            receiving: receives,
             inbox: VecDeque::new(),
+            overrun: is_iwarp.then(|| Overrun::new(receives)),
             keep_alive,
             counters: Counters::default(),
             trace: Trace::default(),
-            ends_with_connection: context.transport() == Transport::Iwarp,
+            ends_with_connection: is_iwarp,
             too_long: match context.device().driver() {
                 Some(DriverId::RDMA_DRIVER_RXE) => WcStatus::IB_WC_LOC_QP_OP_ERR,
                 _ => WcStatus::IB_WC_LOC_LEN_ERR,

@@ -20,7 +20,14 @@ pub struct Settings {
     pub send_buffers: u32,
     /// Buffers for receiving: as many messages may arrive before the program looks at them. A
     /// message that finds none waits at the peer, which tries again
-    /// ([`rnr_retry_count`](Self::rnr_retry_count)); on iWARP it ends the connection.
+    /// ([`rnr_retry_count`](Self::rnr_retry_count)).
+    ///
+    /// On iWARP it ends the connection, and the kernel does not say that this was why. The two programs
+    /// have to agree there on how many messages may be under way, and there are two buffers more than
+    /// this number: one for the message of a peer that has been answered while the program still holds
+    /// what it has answered, and one so that a peer which keeps to the number never has all. Where it
+    /// may have had all of them when the connection ended, receiving fails with
+    /// [`ErrorKind::Overrun`]: no loss goes unnoticed, but there may have been none.
     pub receive_buffers: u32,
     /// Bytes of each buffer, and so the longest message of either direction.
     pub buffer_size: usize,
@@ -102,10 +109,11 @@ impl Settings {
         self.send_buffers.saturating_add(u32::from(self.keep_alive.is_some()))
     }
 
-    pub(super) fn caps(&self) -> QueuePairCaps {
+    /// With so many requests in the receive queue.
+    pub(super) fn caps(&self, receives: u32) -> QueuePairCaps {
         QueuePairCaps {
             max_send_wr: self.sends(),
-            max_recv_wr: self.receive_buffers,
+            max_recv_wr: receives,
             ..QueuePairCaps::default()
         }
     }

@@ -589,6 +589,9 @@ impl Shared {
         let State { parts, traffic, .. } = &mut guarded.state;
         if let (Some(parts), None) = (parts, traffic.end) {
             traffic.receive(&mut parts.queues, memory);
+            if traffic.is_behind() && matches!(guarded.state.poll(Interest::Messages), Ok(true)) {
+                self.tell(&mut guarded);
+            }
         }
     }
 

@@ -169,8 +169,13 @@ impl State {
         let mut polled = 0;
         if self.wants_receives(interest) || self.receives == Arming::Told {
             let Some(parts) = &mut self.parts else { return Ok(false) };
-            let received = |buffer, done: &_| self.traffic.received(buffer, done);
-            polled = parts.queues.poll_received(received)?;
+            let traffic = &mut self.traffic;
+            let before = traffic.counters.messages_received;
+            polled = parts.queues.poll_received(|buffer, done| traffic.received(buffer, done))?;
+            if let Some(overrun) = &mut traffic.overrun {
+                let messages = traffic.counters.messages_received - before;
+                overrun.has_polled(messages, traffic.receiving);
+            }
             self.receives.has_polled(polled, &mut self.stale);
         }
         if self.wants_sends(interest) || self.sends == Arming::Told {
@@ -332,7 +337,10 @@ impl State {
         };
         // What came before is there before the end is, and no flush is taken for a failure.
         let polled = self.poll(Interest::All);
-        self.traffic.ended(end);
+        self.traffic.ended(match end {
+            End::There => self.traffic.end_there(),
+            end => end,
+        });
         self.disconnected = true;
         // The peer hears only now that this side knows.
         if let Some(parts) = self.parts.as_ref().filter(|_| end == End::There) {

@@ -5,6 +5,7 @@ use std::mem;
 
 use super::counters::Counters;
 use super::keep_alive::KeepAlive;
+use super::overrun::Overrun;
 use super::peer::{Peer, Senders};
 use super::shared::Operation;
 use super::trace::Trace;
@@ -30,6 +31,8 @@ pub(super) struct Traffic {
     pub(super) receiving: usize,
     /// Messages that nobody has taken.
     pub(super) inbox: VecDeque<Arrived>,
+    /// Where a message that finds no buffer ends the connection, whether one may have.
+    pub(super) overrun: Option<Overrun>,
     /// What looks after an idle peer.
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) counters: Counters,
@@ -57,6 +60,8 @@ pub(super) enum End {
     Here,
     /// The peer has, or its kernel.
     There,
+    /// This side's kernel may have, as a message found no buffer.
+    Overrun,
     /// A request failed, and the queue pair with it.
     Failed(WcStatus),
     /// The device is gone.
@@ -91,6 +96,7 @@ impl End {
     pub(super) fn kind(self) -> ErrorKind {
         match self {
             Self::Here | Self::There => ErrorKind::Disconnected,
+            Self::Overrun => ErrorKind::Overrun,
             Self::Failed(status) => ErrorKind::Failed(status),
             Self::Gone => ErrorKind::DeviceGone(libc::ENODEV),
         }
@@ -200,6 +206,19 @@ impl Traffic {
         }
     }
 
+    /// Whether receives are to be polled as soon as one is posted again: see [`Overrun`].
+    pub(super) fn is_behind(&self) -> bool {
+        self.overrun.is_some() && !self.inbox.is_empty()
+    }
+
+    /// How the connection ended that the peer has ended, or this side's kernel.
+    pub(super) fn end_there(&self) -> End {
+        match &self.overrun {
+            Some(overrun) if overrun.is_suspected() => End::Overrun,
+            _ => End::There,
+        }
+    }
+
     /// Has `buffer` receive again.
     pub(super) fn receive(&mut self, queues: &mut BufferQueues, buffer: Buffer) {
         match self.is_broken {
@@ -276,7 +295,7 @@ impl Traffic {
                 // Of that the call tells which has ended it.
                 End::Here => {}
                 End::There => self.trace.is("disconnected"),
-                End::Failed(status) => self.trace.failed(&ErrorKind::Failed(status)),
+                End::Overrun | End::Failed(_) => self.trace.failed(&end.kind()),
                 End::Gone => self.trace.is("device gone"),
             }
             if let Some(keep_alive) = &mut self.keep_alive {
@@ -303,6 +322,7 @@ mod tests {
             lost: None,
             receiving: 0,
             inbox: VecDeque::new(),
+            overrun: None,
             keep_alive: None,
             counters: Counters::default(),
             trace: Trace::default(),

@@ -16,16 +16,17 @@
 //!
 //! But for `post_bytes` nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
 //! connection registers all of its buffers when it is made. So memory for a thousand connections of the
-//! default [`Settings`](crate::endpoint::Settings), 32 buffers of 4 KiB, is 128 MiB, all of it pinned:
+//! default [`Settings`](crate::endpoint::Settings), 32 buffers of 4 KiB (34 on iWARP), is 128 MiB, all of it pinned:
 //! choose what the program needs.
 //!
 //! # Flow
 //!
 //! Who keeps all messages receives no more; who keeps all buffers sends no more. On RoCE and InfiniBand a
 //! sender whose peer has no receive posted waits and tries again, by default without end. On iWARP the
-//! connection ends: the programs have to agree on how many messages may be under way, and as many buffers
-//! as that have to be there, and one more for each message that a program still has when it answers: a peer that
-//! has the answer may send before the message is dropped.
+//! connection ends, and [`recv`](crate::endpoint::Connection::recv) says after the last message that some may be lost
+//! ([`Overrun`](crate::ErrorKind::Overrun)): the programs have to agree on how many messages may be under way, and as
+//! many buffers as that have to be there. One message that is answered before it is dropped needs no more; of several, as
+//! of threads that each hold one, each but the first needs one more: a peer that has the answer may send again.
 //!
 //! Two programs that both send, and do not receive meanwhile, stop each other when the buffers of both are full. A
 //! client receives while it sends, by a thread or task for each [half](crate::endpoint::Connection::split), or has no

@@ -1,0 +1,164 @@
+//! The safe tier: messages for which there is no buffer, where the kernel ends the connection for that and does not say so.
+
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::endpoint::{Connection, Message, Settings};
+
+use crate::bed::{LONG, siw};
+use crate::endpoint_connect::pair;
+
+/// What this side's connection has in reserve.
+const RESERVE: u32 = 2;
+
+fn buffers(receive_buffers: u32) -> Settings {
+    Settings { receive_buffers, ..Settings::default() }
+}
+
+fn post(connection: &Connection, numbers: impl IntoIterator<Item = u32>) {
+    for number in numbers {
+        connection.post_bytes_timeout(&number.to_ne_bytes(), LONG).expect("post");
+    }
+}
+
+#[track_caller]
+fn next(connection: &Connection) -> Option<(u32, Message)> {
+    let message = connection.recv_timeout(LONG).expect("receive")?;
+    Some((u32::from_ne_bytes(message[..].try_into().expect("4 bytes")), message))
+}
+
+#[track_caller]
+fn is_told(connection: &Connection) {
+    let error = connection.recv_timeout(LONG).expect_err("messages are lost");
+    assert_eq!((error.kind(), error.errno()), (&ErrorKind::Overrun, libc::ENOBUFS), "{error}");
+    assert!(error.to_string().contains("no buffer"), "{error}");
+    let error = connection.post_bytes(b"nobody is there").expect_err("it has ended");
+    assert_eq!(*error.kind(), ErrorKind::Overrun, "{error}");
+}
+
+/// The kernel has ended the connection, of which the side that `sends` hears.
+#[track_caller]
+fn ends(sends: &Connection) {
+    assert!(next(sends).is_none(), "nobody tells the sender");
+}
+
+/// Whether the program has looked before, looks in between, or only at the end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_who_loses_messages_is_told() {
+    for before in 0..=3 {
+        let [client, server] = pair(siw(0), &buffers(3));
+        post(&client, 0..before);
+        // Kept, so that what has come then is no more than there is room for.
+        let kept: Vec<_> = (0..before).map(|_| next(&server).expect("a message")).collect();
+        let all = 3 + RESERVE;
+        post(&client, before..all + 1);
+        ends(&client);
+        for (place, (number, message)) in kept.into_iter().enumerate() {
+            assert_eq!(usize::try_from(number), Ok(place));
+            drop(message);
+        }
+        for number in before..all {
+            assert_eq!(next(&server).expect("a message").0, number, "all that had a buffer");
+        }
+        is_told(&server);
+        is_told(&server);
+        server.close(LONG).expect("nothing of this side is lost");
+    }
+}
+
+/// Buffers that are free again when it is too late make no difference.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_who_loses_messages_is_told_also_who_goes_on() {
+    let [client, server] = pair(siw(0), &buffers(1));
+    post(&client, 0..3);
+    let (_, kept) = next(&server).expect("a message");
+    post(&client, [3]);
+    ends(&client);
+    // Of the end this side has not heard yet.
+    drop(kept);
+    assert_eq!(next(&server).expect("a message").0, 1);
+    assert_eq!(next(&server).expect("a message").0, 2);
+    is_told(&server);
+}
+
+/// As many messages as the settings say, and the end behind them, before this side looks.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_who_has_all_messages_is_not_suspected() {
+    for count in [1, 4] {
+        let [client, server] = pair(siw(0), &buffers(count));
+        post(&client, 0..count);
+        // The end is known here before the messages are.
+        client.close(LONG).expect("close");
+        for number in 0..count {
+            assert_eq!(next(&server).expect("a message").0, number);
+        }
+        assert!(next(&server).is_none());
+    }
+}
+
+/// A peer that has as many messages under way as there are buffers, whether they are answered while they are held or
+/// when their buffers are back, and that ends the connection with the last answer, or does not wait for it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_who_is_answered_is_not_suspected() {
+    const ROUNDS: u32 = 40;
+    for turn in 0..24 {
+        let (count, holds, waits) = ([1, 2, 5][turn % 3], turn / 3 % 2 == 0, turn / 6 % 2 == 0);
+        let settings = Settings { send_buffers: 8, ..buffers(count) };
+        let [client, server] = pair(siw(0), &settings);
+        let all = count * ROUNDS;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut received = 0;
+                while let Some((number, message)) = next(&server) {
+                    assert_eq!(number, received);
+                    received += 1;
+                    // Those of the last round nobody may wait for.
+                    let held = holds.then_some(message);
+                    let answered = server.post_bytes(&number.to_ne_bytes());
+                    assert!(answered.is_ok() || received > all - count, "{answered:?}");
+                    drop(held);
+                }
+                assert_eq!(received, all);
+            });
+            post(&client, 0..count);
+            for number in count..all {
+                assert_eq!(next(&client).expect("an answer").0, number - count);
+                post(&client, [number]);
+            }
+            if waits {
+                (all - count..all).for_each(|number| {
+                    assert_eq!(next(&client).expect("an answer").0, number);
+                });
+            }
+            client.close(LONG).expect("close");
+        });
+    }
+}
+
+/// One that is looked for by who does not wait.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_who_tries_is_told() {
+    let [client, server] = pair(siw(0), &buffers(2));
+    post(&client, 0..2 + RESERVE + 1);
+    ends(&client);
+    let mut received = 0;
+    let error = loop {
+        match server.try_recv() {
+            Ok(message) => {
+                message.expect("that would be an end in good order");
+                received += 1;
+            }
+            Err(error) if *error.kind() == ErrorKind::WouldBlock => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((received, error.kind()), (2 + RESERVE, &ErrorKind::Overrun));
+}

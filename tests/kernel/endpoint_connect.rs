@@ -173,6 +173,7 @@ fn nobody_answers() {
         loop {
             let error = with(deadline).connect(server).expect_err("nobody answers");
             assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+            assert_eq!(error.subject().matches(&server.to_string()).count(), 1, "{error}");
             if error.subject().contains("ESTABLISHED") {
                 break;
             }
@@ -189,6 +190,7 @@ fn nobody_answers() {
     let error = connector.connect(nobody).expect_err("nobody is there");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
+    assert!(error.subject().contains(&nobody.to_string()), "{error}");
     let error = listener.incoming_timeout(short).expect_err("nobody asks");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     let error = listener.try_incoming().expect_err("nobody asks");

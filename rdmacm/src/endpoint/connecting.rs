@@ -22,6 +22,7 @@ use super::readiness::Readiness;
 use super::state::State;
 use super::trace::Trace;
 use super::traffic::Traffic;
+use crate::addr::Address;
 use crate::cm::{CmId, Event, EventChannel, EventType};
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
@@ -62,6 +63,8 @@ pub struct Connecting {
     attempt: Option<Attempt>,
     readiness: Arc<Readiness>,
     trace: Trace,
+    /// Whom it has asked, for its errors.
+    server: Option<Address>,
 }
 
 struct Attempt {
@@ -107,7 +110,8 @@ impl Connecting {
         trace: Trace,
     ) -> Result<Self> {
         trace.is("resolving");
-        Self::new(Phase::Address(id, Box::new(asking)), channel, until, overall, trace)
+        let server = Some(asking.server);
+        Self::new(Phase::Address(id, Box::new(asking)), channel, until, overall, trace, server)
     }
 
     /// Waits until what was accepted stands.
@@ -121,7 +125,7 @@ impl Connecting {
         trace.is("accepting");
         let (parts, traffic, completions) = parts;
         let answer = Answer { parts, traffic, completions, asked: Some(asked) };
-        Self::new(Phase::Answer(Box::new(answer)), channel, until, until, trace)
+        Self::new(Phase::Answer(Box::new(answer)), channel, until, until, trace, None)
     }
 
     fn new(
@@ -130,12 +134,13 @@ impl Connecting {
         until: Option<Instant>,
         overall: Option<Instant>,
         trace: Trace,
+        server: Option<Address>,
     ) -> Result<Self> {
         let readiness = channel.set_nonblocking(true).and_then(|()| Readiness::new(&channel));
         let readiness = Arc::new(readiness.inspect_err(|error| trace.failed(error))?);
         let until = earlier(until, overall);
         let attempt = Attempt { phase, channel, until, overall };
-        Ok(Self { attempt: Some(attempt), readiness, trace })
+        Ok(Self { attempt: Some(attempt), readiness, trace, server })
     }
 
     /// Goes on as far as that is possible now; the connection, when it stands.
@@ -150,13 +155,17 @@ impl Connecting {
         let Some(attempt) = self.attempt.take() else {
             return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
         };
-        let finished = self.go_on(attempt);
-        if let Err(error) = &finished {
-            if *error.kind() != ErrorKind::WouldBlock {
-                self.trace.failed(error);
+        self.go_on(attempt).map_err(|error| {
+            if *error.kind() == ErrorKind::WouldBlock {
+                return error;
             }
-        }
-        finished
+            let error = match self.server {
+                Some(server) => error.on_the_way_to(server),
+                None => error,
+            };
+            self.trace.failed(&error);
+            error
+        })
     }
 
     fn go_on(&mut self, mut attempt: Attempt) -> Result<Connection> {

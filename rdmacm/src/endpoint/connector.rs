@@ -198,7 +198,7 @@ impl Connector {
 /// A connector that asks a server, and its ports for that.
 pub(super) struct Asking {
     pub(super) connector: Connector,
-    server: Address,
+    pub(super) server: Address,
     ports: Ports,
 }
 

@@ -10,13 +10,20 @@
 //! - [`verbs`]: what moves data: memory regions, completion queues, queue pairs.
 //! - [`endpoint`]: connections without `unsafe`, on top of all that.
 //!
-//! A client that sends one message, by the [steps](cm) of the connection manager:
+//! A server that sends back what comes, and a client of it, without `unsafe`:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/echo.rs")]
+//! ```
+//!
+//! The level below, which most of librdmacm's functions are: a client that sends one message, by the
+//! [steps](cm) of the connection manager,
 //!
 //! ```no_run
 #![doc = include_str!("../examples/client.rs")]
 //! ```
 //!
-//! And the server that receives it:
+//! and the server that receives it:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/server.rs")]

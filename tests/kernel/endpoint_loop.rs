@@ -34,7 +34,7 @@ pub(crate) fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool
 
 /// Waits until the descriptor is readable.
 #[track_caller]
-fn becomes_readable(connection: &Connection) {
+pub(crate) fn becomes_readable(connection: &Connection) {
     let long = PollTimeout::try_from(LONG).expect("it fits");
     assert!(is_readable(connection, long), "it is asleep for ever");
 }

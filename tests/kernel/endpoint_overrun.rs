@@ -1,13 +1,15 @@
 //! The safe tier: messages for which there is no buffer, where the kernel ends the connection for that and does not say so.
 
 use std::thread;
-use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Message, Settings};
+use tokio::task;
 
 use crate::bed::{LONG, siw};
 use crate::endpoint_connect::pair;
+use crate::endpoint_loop::becomes_readable;
+use crate::endpoint_tokio::{self, in_time, on_each_runtime};
 
 /// What this side's connection has in reserve.
 const RESERVE: u32 = 2;
@@ -140,7 +142,7 @@ fn siw_who_is_answered_is_not_suspected() {
     }
 }
 
-/// One that is looked for by who does not wait.
+/// By an event loop, which the descriptor wakes for the end too.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_who_tries_is_told() {
@@ -154,11 +156,36 @@ fn siw_who_tries_is_told() {
                 message.expect("that would be an end in good order");
                 received += 1;
             }
-            Err(error) if *error.kind() == ErrorKind::WouldBlock => {
-                thread::sleep(Duration::from_millis(1));
-            }
+            Err(error) if *error.kind() == ErrorKind::WouldBlock => becomes_readable(&server),
             Err(error) => break error,
         }
     };
     assert_eq!((received, error.kind()), (2 + RESERVE, &ErrorKind::Overrun));
+}
+
+/// By a task, which keeps all that has come and waits for more.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_a_task_that_waits_is_told() {
+    on_each_runtime(siw(0), || async {
+        let [client, server] = endpoint_tokio::pair(siw(0), &buffers(2)).await;
+        let receiving = task::spawn(async move {
+            let mut kept = Vec::new();
+            loop {
+                match in_time(server.recv()).await {
+                    Ok(message) => kept.push(message.expect("that would be an end in good order")),
+                    Err(error) => return (kept.len(), error),
+                }
+            }
+        });
+        for _ in 0..=2 + RESERVE {
+            in_time(client.post_bytes(b"")).await.expect("post");
+        }
+        assert!(
+            in_time(client.recv()).await.expect("receive").is_none(),
+            "nobody tells the sender"
+        );
+        let (received, error) = in_time(receiving).await.expect("it lives");
+        assert_eq!((received, error.kind()), (4, &ErrorKind::Overrun));
+    });
 }

@@ -16,7 +16,7 @@ pub(crate) use self::load::Test;
 use self::load::{Load, Maker, Place, Side};
 use crate::PORT;
 use crate::peer::Peer;
-use crate::rounds::{by_turns, median_trace};
+use crate::rounds::{by_turns, fewest_calls};
 use crate::run::{self, Useless, progress};
 use crate::scheduler;
 use crate::table::{Goal, Row};
@@ -217,7 +217,7 @@ impl Bench<'_> {
         let each = |maker| -> Result<f64, Box<dyn Error>> {
             let [few, many] = TRACED.map(|messages| {
                 let load = Load { messages, ..*load };
-                Ok::<_, Box<dyn Error>>(median_trace(|| self.trace(maker, &load))?.but_time())
+                fewest_calls(|| self.trace(maker, &load))
             });
             let each = (f64::from(many?) - f64::from(few?)) / f64::from(TRACED[1] - TRACED[0]);
             // To hundredths: some calls more or less are those of a connection's events.

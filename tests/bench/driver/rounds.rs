@@ -10,7 +10,6 @@ use crate::trace::Counts;
 
 /// How often a trace is taken, of which the median counts, or the shortest.
 const TRACES: usize = 3;
-const TRACES_OF_FEWEST: usize = 5;
 
 /// Runs a client against a server of its own.
 pub(crate) fn served<T>(
@@ -59,7 +58,7 @@ pub(crate) fn fewest_calls(
     mut take: impl FnMut() -> Result<Counts, Box<dyn Error>>,
 ) -> Result<u32, Box<dyn Error>> {
     let mut fewest = u32::MAX;
-    for _ in 0..TRACES_OF_FEWEST {
+    for _ in 0..TRACES {
         fewest = fewest.min(run::repeated(&mut take)?.but_time());
     }
     Ok(fewest)

@@ -7,7 +7,7 @@
 //! meanwhile.
 #![expect(unsafe_code, reason = "posts work requests")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdmacm::cm::{CmId, EventChannel};
 use rdmacm::device::Transport;
@@ -67,8 +67,8 @@ pub(super) struct Hands<'a> {
 
 /// How often a queue or a byte is looked at before somebody asks whether the peer is still there.
 const PATIENCE: u32 = 1 << 22;
-/// How often by who serves, who waits for as long as the client measures what needs no help of this side.
-const PATIENCE_OF_SERVER: u32 = PATIENCE << 4;
+/// How long who serves does not even ask: who waits for as long as the client measures what needs no help of this side.
+const LONG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// 0.64 ms, as the field has it.
 const MIN_RNR_TIMER: u8 = 12;
@@ -211,11 +211,12 @@ impl Side {
     fn hear(&self) -> Result<(), Failure> {
         let mut done = [Completion::default()];
         let mut look = || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(()));
-        let patience = match self.role {
-            Role::Client => PATIENCE,
-            Role::Server => PATIENCE_OF_SERVER,
-        };
-        while spin_patiently(patience, &mut look)?.is_none() {
+        let mut asked = Instant::now();
+        while spin_patiently(&mut look)?.is_none() {
+            if self.role == Role::Server && asked.elapsed() < LONG_PATIENCE {
+                continue;
+            }
+            asked = Instant::now();
             check_connection(&self.channel)?;
             self.nudge()?;
         }
@@ -325,20 +326,19 @@ fn spin<T>(
     mut look: impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<T, Failure> {
     loop {
-        if let Some(found) = spin_patiently(PATIENCE, &mut look)? {
+        if let Some(found) = spin_patiently(&mut look)? {
             return Ok(found);
         }
         check_connection(channel)?;
     }
 }
 
-/// Looks until there is something, or so often.
+/// Looks until there is something, or for as long as nobody need ask.
 #[inline(always)]
 fn spin_patiently<T>(
-    patience: u32,
     look: &mut impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<Option<T>, Failure> {
-    for _ in 0..patience {
+    for _ in 0..PATIENCE {
         if let Some(found) = look()? {
             return Ok(Some(found));
         }

@@ -209,7 +209,7 @@ impl Error {
     pub(crate) fn on_the_way_to(mut self, peer: impl fmt::Display) -> Self {
         let peer = peer.to_string();
         match &mut self.0 {
-            Cause::Failed(failure) if !failure.subject.contains(&peer) => {
+            Cause::Failed(failure) if failure.subject.split(' ').all(|word| word != peer) => {
                 failure.subject.to_mut().push_str(&format!(", for the connection to {peer}"));
             }
             _ => {}
@@ -459,6 +459,7 @@ mod tests {
         for (subject, named) in [
             ("it on id 1", "it on id 1, for the connection to 10.0.0.9:7471"),
             ("10.0.0.9:7471 of id 1", "10.0.0.9:7471 of id 1"),
+            ("110.0.0.9:7471", "110.0.0.9:7471, for the connection to 10.0.0.9:7471"),
         ] {
             assert_eq!(error(subject).on_the_way_to("10.0.0.9:7471").subject(), named);
         }

@@ -125,7 +125,7 @@ impl fmt::Debug for Buffer {
 /// A message that was received: its [bytes](Deref), where the device has put them.
 ///
 /// Of [`Connection::recv`] or [`DatagramSocket::recv_from`]. Dropping it makes its buffer receive another message: who keeps as many
-/// as there are [buffers](Settings::receive_buffers) receives no more. It keeps the memory of its
+/// as there are [buffers](Settings::receive_buffers) receives no more (on iWARP soon, and then the connection ends). It keeps the memory of its
 /// connection registered and its descriptors open, also when the connection has ended.
 pub struct Message {
     memory: Option<verbs::Buffer>,

@@ -43,7 +43,9 @@ use crate::verbs::{CompletionChannel, SendOperation};
 ///
 /// [`close`](Self::close) ends the connection in good order, [`abort`](Self::abort) at once, and
 /// dropping it is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
-/// message.
+/// message. However it has ended, calls after that fail alike: with [`ErrorKind::Disconnected`],
+/// [`ErrorKind::Failed`], [`ErrorKind::DeviceGone`], or, where messages of the peer may be lost on iWARP,
+/// [`ErrorKind::Overrun`].
 ///
 /// An idle connection does not hear that its peer is gone (see
 /// [`cm`](crate::cm#what-nobody-hears-of)), unless it is [kept alive](Settings::keep_alive). What is
@@ -104,8 +106,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
-    /// connection has ended; [`ErrorKind::WrongProcess`] after a fork.
+    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
+    /// [`ErrorKind::DeviceGone`] where the connection has ended; [`ErrorKind::WrongProcess`] after a fork.
     pub fn buffer(&self) -> Result<Buffer> {
         self.shared.take(Patience::FOREVER)
     }
@@ -136,8 +138,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
-    /// connection has ended; [`ErrorKind::Invalid`] for a buffer of another connection;
+    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
+    /// [`ErrorKind::DeviceGone`] where the connection has ended; [`ErrorKind::Invalid`] for a buffer of another connection;
     /// [`ErrorKind::Unsupported`] for immediate data on iWARP; [`ErrorKind::WrongProcess`] after a
     /// fork. The buffer goes back then.
     #[doc(alias = "rdma_post_send")]
@@ -211,8 +213,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or [`ErrorKind::DeviceGone`] where the
-    /// connection ended before; [`ErrorKind::WrongProcess`] after a fork.
+    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
+    /// [`ErrorKind::DeviceGone`] where the connection ended before; [`ErrorKind::WrongProcess`] after a fork.
     pub fn flush(&self) -> Result<()> {
         self.shared.flush_with(Operation::Flush, Patience::FOREVER)
     }
@@ -245,7 +247,7 @@ impl Connection {
     /// [`ErrorKind::Failed`] where the connection failed: with EMSGSIZE where the peer has sent a
     /// message longer than a [buffer](Settings::buffer_size); [`ErrorKind::Overrun`] on iWARP, where
     /// there may have been [no buffer](Settings::receive_buffers) for a message, after those that had
-    /// one; [`ErrorKind::DeviceGone`]; [`ErrorKind::Disconnected`] where this side has closed it; [`ErrorKind::WrongProcess`] after
+    /// one; [`ErrorKind::DeviceGone`]; [`ErrorKind::Disconnected`] where this side has closed it first; [`ErrorKind::WrongProcess`] after
     /// a fork.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
@@ -289,9 +291,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`]; [`ErrorKind::Disconnected`], [`ErrorKind::Failed`] or
-    /// [`ErrorKind::DeviceGone`] where something that was posted could not be sent any more;
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// [`ErrorKind::TimedOut`]; [`ErrorKind::Disconnected`], [`ErrorKind::Failed`],
+    /// [`ErrorKind::Overrun`] or [`ErrorKind::DeviceGone`] where something that was posted could not be
+    /// sent any more; [`ErrorKind::WrongProcess`] after a fork. Of messages of the peer, and how they
+    /// ended, it says nothing.
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub fn close(&self, timeout: Duration) -> Result<()> {

@@ -8,9 +8,9 @@
 //! in its turn, nothing was lost until then.
 //!
 //! A peer that keeps to the number of messages which the program has told it of is never suspected: there are
-//! [`RESERVE`] receives more than that, and no call posts a receive again without a poll while
-//! messages wait. They are for the one message that a peer may send because another one was answered, which this
-//! side's program still holds.
+//! [`RESERVE`] receives more than that, and after a receive was posted again while another one is missing there is a
+//! poll. So there is none without a poll for more than one message that was answered since, which this side's program may
+//! hold still: the peer may send one for it.
 
 /// So many buffers for receiving more than the program has asked for.
 pub(super) const RESERVE: u32 = 2;
@@ -18,6 +18,8 @@ pub(super) const RESERVE: u32 = 2;
 /// When a message may have found no buffer.
 #[derive(Debug)]
 pub(super) struct Overrun {
+    /// How many receives are posted where the program holds no message, and none waits.
+    all: usize,
     /// How many receives were posted at the last poll, which left the completion queue empty.
     ready: usize,
     /// As many or more have completed until the poll that brought the last message.
@@ -27,7 +29,7 @@ pub(super) struct Overrun {
 impl Overrun {
     /// Of a connection for which so many receives are posted before anything can come.
     pub(super) fn new(receiving: usize) -> Self {
-        Self { ready: receiving, is_suspected: false }
+        Self { all: receiving, ready: receiving, is_suspected: false }
     }
 
     /// A poll has brought so many messages, with which the completion queue was empty. So many receives are posted.
@@ -37,6 +39,12 @@ impl Overrun {
             self.is_suspected = usize::try_from(messages).map_or(true, |many| many >= self.ready);
         }
         self.ready = receiving;
+    }
+
+    /// Whether receives are to be polled, one of which was posted again; so many are.
+    #[inline(always)]
+    pub(super) fn is_behind(&self, receiving: usize) -> bool {
+        receiving < self.all
     }
 
     /// Whether the connection, which has ended, may have done so for that.

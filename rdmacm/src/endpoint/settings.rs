@@ -26,8 +26,9 @@ pub struct Settings {
     /// have to agree there on how many messages may be under way, and there are two buffers more than
     /// this number: one for the message of a peer that has been answered while the program still holds
     /// what it has answered, and one so that a peer which keeps to the number never has all. Where it
-    /// may have had all of them when the connection ended, receiving fails with
-    /// [`ErrorKind::Overrun`]: no loss goes unnoticed, but there may have been none.
+    /// may have had all of them when it ended the connection, receiving fails with [`ErrorKind::Overrun`]
+    /// after the last message: what is lost for want of a buffer does not go unnoticed, but there may
+    /// have been no loss. Of the requests that a receive queue of the device holds two are for these.
     pub receive_buffers: u32,
     /// Bytes of each buffer, and so the longest message of either direction.
     pub buffer_size: usize,

@@ -208,7 +208,7 @@ impl Traffic {
 
     /// Whether receives are to be polled as soon as one is posted again: see [`Overrun`].
     pub(super) fn is_behind(&self) -> bool {
-        self.overrun.is_some() && !self.inbox.is_empty()
+        self.overrun.as_ref().is_some_and(|overrun| overrun.is_behind(self.receiving))
     }
 
     /// How the connection ended that the peer has ended, or this side's kernel.

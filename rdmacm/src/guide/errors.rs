@@ -16,7 +16,7 @@
 //! | `Os(ECONNREFUSED)` | the same on iWARP | |
 //! | `Unreachable`, `TimedOut` | no answer | a route, a firewall that lets UDP 4791 through, a server that accepts |
 //! | `Os(ENODEV)`, `Remedy` | no RDMA device has the address, or a module is missing | what the message says |
-//! | `Disconnected` | the connection has ended in good order, or this side has ended it; on iWARP also where a message of this side found no buffer there, or was too long | an answer that says what has arrived |
+//! | `Disconnected` | the connection has ended in good order, or this side has ended it; on siw also where a message of this side found no buffer there, or was too long | an answer that says what has arrived |
 //! | `Overrun` | iWARP: messages of the peer may be lost, for which there was no buffer here | more [buffers](crate::endpoint::Settings::receive_buffers), or a peer that waits for answers |
 //! | `Failed` | a request failed, and the connection with it: the status says how | `IB_WC_RETRY_EXC_ERR`: the peer is gone; `IB_WC_REM_ACCESS_ERR`: it has revoked memory, or never exported it |
 //! | `DeviceGone` | the device was removed | drop what is on it; the process may go on |

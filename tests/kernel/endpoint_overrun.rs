@@ -1,6 +1,8 @@
 //! The safe tier: messages for which there is no buffer, where the kernel ends the connection for that and does not say so.
 
+use std::sync::{Mutex, RwLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Memory, Message, Rights, Settings};
@@ -17,6 +19,11 @@ const RESERVE: u32 = 2;
 
 fn buffers(receive_buffers: u32) -> Settings {
     Settings { receive_buffers, ..Settings::default() }
+}
+
+/// The same, and looked after so often that it happens in between.
+fn kept_alive(receive_buffers: u32) -> Settings {
+    Settings { keep_alive: Some(Duration::from_millis(1)), ..buffers(receive_buffers) }
 }
 
 fn post(connection: &Connection, numbers: impl IntoIterator<Item = u32>) {
@@ -50,8 +57,8 @@ fn ends(sends: &Connection) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_who_loses_messages_is_told() {
-    for before in 0..=3 {
-        let [client, server] = pair(siw(0), &buffers(3));
+    for (before, settings) in (0..=3).flat_map(|n| [(n, buffers(3)), (n, kept_alive(3))]) {
+        let [client, server] = pair(siw(0), &settings);
         post(&client, 0..before);
         // Kept, so that what has come then is no more than there is room for.
         let kept: Vec<_> = (0..before).map(|_| next(&server).expect("a message")).collect();
@@ -111,7 +118,8 @@ fn siw_who_is_answered_is_not_suspected() {
     const ROUNDS: u32 = 40;
     for turn in 0..24 {
         let (count, holds, waits) = ([1, 2, 5][turn % 3], turn / 3 % 2 == 0, turn / 6 % 2 == 0);
-        let settings = Settings { send_buffers: 8, ..buffers(count) };
+        let settings = if turn / 12 == 0 { buffers(count) } else { kept_alive(count) };
+        let settings = Settings { send_buffers: 8, ..settings };
         let [client, server] = pair(siw(0), &settings);
         let all = count * ROUNDS;
         thread::scope(|scope| {
@@ -171,6 +179,94 @@ fn siw_who_is_answered_by_batches_is_not_suspected() {
         }
         client.close(LONG).expect("close");
         assert!(next(&server).is_none());
+    }
+}
+
+/// A half that hears, and threads that give back the buffers of what it hears, before they answer by the other half.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_halves_that_threads_use_are_told_of_a_loss_and_not_suspected() {
+    const THREADS: usize = 3;
+    const COUNT: u32 = 4;
+    const ALL: u32 = 300;
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Peer {
+        /// Has as many messages under way as there are buffers.
+        Waits,
+        /// Sends while the threads give back what they can.
+        Races,
+        /// Sends until it hears of the end, before which they give nothing back.
+        Floods,
+    }
+    let peers = [Peer::Waits, Peer::Races, Peer::Floods];
+    for (turn, peer) in peers.into_iter().cycle().take(24).enumerate() {
+        let settings = if turn / 12 == 0 { buffers(COUNT) } else { kept_alive(COUNT) };
+        let [client, server] = pair(siw(0), &settings);
+        let (sends, hears) = server.split();
+        let (hand, take) = mpsc::channel::<(u32, Message)>();
+        let (take, gate) = (Mutex::new(take), RwLock::new(()));
+        let next_work = || take.lock().expect("nobody panics").recv();
+        let answers = || {
+            while let Ok((number, message)) = next_work() {
+                drop(gate.read().expect("nobody panics"));
+                drop(message);
+                if peer == Peer::Waits {
+                    sends.post_bytes(&number.to_ne_bytes()).expect("answer");
+                }
+            }
+        };
+        let hears = move || {
+            let mut received = 0;
+            loop {
+                match hears.recv_timeout(LONG) {
+                    Ok(Some(message)) => {
+                        assert_eq!(message[..], u32::to_ne_bytes(received));
+                        received += 1;
+                        hand.send((received, message)).expect("the threads live");
+                    }
+                    Ok(None) => return (received, None),
+                    Err(error) => return (received, Some(error)),
+                }
+            }
+        };
+        let (received, told) = thread::scope(|scope| {
+            let closed = (peer == Peer::Floods).then(|| gate.write().expect("nobody panics"));
+            (0..THREADS).for_each(|_| drop(scope.spawn(answers)));
+            let hearing = scope.spawn(hears);
+            match peer {
+                Peer::Waits => {
+                    post(&client, 0..COUNT);
+                    for number in COUNT..ALL {
+                        next(&client).expect("an answer");
+                        post(&client, [number]);
+                    }
+                    (0..COUNT).for_each(|_| drop(next(&client).expect("an answer")));
+                }
+                Peer::Races => {
+                    let posts = |number: &u32| client.post_bytes(&number.to_ne_bytes()).is_ok();
+                    let _ended = (0..ALL).take_while(posts).count();
+                }
+                Peer::Floods => {
+                    let posts = |number: &u32| client.post_bytes(&number.to_ne_bytes()).is_ok();
+                    (0..).take_while(posts).for_each(drop);
+                }
+            }
+            drop(closed);
+            // Refused where the kernel has ended it.
+            let _ended = client.close(LONG);
+            hearing.join().expect("it lives")
+        });
+        let kind = told.as_ref().map(|error| error.kind());
+        match peer {
+            Peer::Waits => assert_eq!((received, kind), (ALL, None)),
+            Peer::Races => match kind {
+                None => assert_eq!(received, ALL, "a loss looks like a good end"),
+                Some(kind) => assert_eq!(*kind, ErrorKind::Overrun),
+            },
+            Peer::Floods => {
+                assert_eq!((received, kind), (COUNT + RESERVE, Some(&ErrorKind::Overrun)));
+            }
+        }
     }
 }
 

@@ -358,6 +358,34 @@ fn each_of_several_answers_is_told_of() {
     assert_eq!(peer.qp_num(), first.qp_num());
 }
 
+/// An answer that nobody wants any more is given up: the descriptor does not tell of it without end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_has_tried_in_vain_may_give_up() {
+    let [client, server] = [(); 2].map(|()| socket(rxe(0)));
+    // What is given up first may ask all the same.
+    for answered in [true, false] {
+        assert!(now(client.try_resolve(address(&server))).is_none());
+        if answered {
+            assert!(now(client.try_recv_from()).is_none());
+            while !is_readable(&server) {
+                becomes_readable(&[&client, &server]);
+                assert!(now(client.try_recv_from()).is_none());
+            }
+            assert!(now(server.try_recv_from()).is_none());
+            for _ in 0..2 {
+                becomes_readable(&[&client]);
+                assert!(now(client.try_recv_from()).is_none());
+            }
+        }
+        let error = client.resolve_timeout(address(&server), Duration::ZERO);
+        assert_eq!(*error.expect_err("it takes its time").kind(), ErrorKind::TimedOut);
+        assert!(now(client.try_recv_from()).is_none());
+        assert!(!is_readable(&client), "there is nothing");
+    }
+    assert_eq!(found(&client, &server).qp_num(), server.qp_num());
+}
+
 /// What comes without end keeps nobody who does not wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

@@ -1,5 +1,6 @@
 //! The safe tier: how connections end.
 
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
@@ -181,6 +182,38 @@ fn closing_says_what_was_lost() {
 }
 
 /// The ends of many connections in the middle of whatever they do, in any order and by several threads.
+/// What is posted while another thread closes the connection arrives, or is refused.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn closing_loses_nothing_that_another_thread_posts() {
+    for number in 0..200 {
+        let [client, server] = pair(rxe(0), &Settings::default());
+        let (says, hears) = mpsc::channel();
+        let [posted, received] = thread::scope(|scope| {
+            let posting = scope.spawn(|| {
+                let mut posted = 0;
+                while client.post_bytes(b"").is_ok() {
+                    posted += 1;
+                    // So that there are times when nothing is on its way.
+                    let _ended = client.flush_timeout(LONG);
+                    let _closing = says.send(());
+                }
+                posted
+            });
+            let receiving = scope.spawn(|| {
+                let next = || server.recv_timeout(LONG).expect("receive");
+                iter::from_fn(next).count()
+            });
+            hears.recv().expect("it has begun");
+            client.close(LONG).expect("nothing is lost");
+            drop(hears);
+            let posted = posting.join().expect("it lives");
+            [posted, receiving.join().expect("it lives")]
+        });
+        assert_eq!(received, posted, "connection {number}");
+    }
+}
+
 fn dropped_in_the_middle(address: SocketAddr) {
     let before = objects_at(address);
     let mut dice = Dice(0x1234_5678_9abc_def1);

@@ -104,6 +104,29 @@ fn siw_the_descriptor_tells() {
     the_descriptor_tells(siw(0));
 }
 
+/// Of what somebody waits for, whichever call has read the channel, and polled some of it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_descriptor_tells_also_of_what_another_call_has_begun_to_hear() {
+    let settings = Settings { receive_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(rxe(0), &settings);
+    let next = || server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.post(filled(&client, b"kept")).expect("post");
+    let held = next();
+    client.flush_timeout(LONG).expect("flush");
+    client.post(filled(&client, b"first")).expect("post");
+    client.post(filled(&client, b"second")).expect("post");
+    assert!(now(client.try_flush()).is_none(), "there is no buffer");
+    drop(held);
+    let held = next();
+    becomes_readable(&client);
+    assert!(now(client.try_recv()).is_none(), "that has polled the first");
+    drop(held);
+    receives(&server, b"second");
+    becomes_readable(&client);
+    eventually(&client, || client.try_flush());
+}
+
 /// A connection that answers each message with the same.
 struct Echo {
     connection: Connection,

@@ -13,7 +13,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::verbs::{self, SendOperation};
 
-const HELD: &str = "it is taken out only where the value goes";
+const HELD: &str = "nobody has a buffer without its memory";
 
 /// A buffer to send: [bytes](Deref) of registered memory, all that the buffer has, until they are
 /// made fewer.
@@ -84,9 +84,20 @@ impl Buffer {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// The memory, without which the buffer is only to be dropped.
+    /// The core of its connection.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The memory, without which the buffer is only to be dropped or refilled.
     pub(super) fn take_memory(&mut self) -> verbs::Buffer {
         self.memory.take().expect(HELD)
+    }
+
+    /// One as new, with the memory that was taken out.
+    pub(super) fn refilled(mut self, memory: verbs::Buffer) -> Self {
+        (self.memory, self.length, self.imm_data) = (Some(memory), self.shared.longest, None);
+        self
     }
 
     fn memory(&self) -> &verbs::Buffer {

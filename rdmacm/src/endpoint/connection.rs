@@ -216,7 +216,7 @@ impl Connection {
     /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
     /// [`ErrorKind::DeviceGone`] where the connection ended before; [`ErrorKind::WrongProcess`] after a fork.
     pub fn flush(&self) -> Result<()> {
-        self.shared.flush_with(Operation::Flush, Patience::FOREVER)
+        self.shared.flush_with(Patience::FOREVER)
     }
 
     /// The same, for at most `timeout`.
@@ -225,7 +225,7 @@ impl Connection {
     ///
     /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
     pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
-        self.shared.flush_with(Operation::Flush, Patience::within(timeout))
+        self.shared.flush_with(Patience::within(timeout))
     }
 
     /// Whether what was posted has been sent.
@@ -234,7 +234,7 @@ impl Connection {
     ///
     /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
     pub fn try_flush(&self) -> Result<()> {
-        self.shared.flush_with(Operation::Flush, Patience::None)
+        self.shared.flush_with(Patience::None)
     }
 
     /// The next message; waits for one. `None` where the peer has ended the connection, after the
@@ -314,9 +314,9 @@ impl Connection {
     }
 
     fn close_with(&self, patience: Patience) -> Result<()> {
-        let flushed = self.shared.flush_with(Operation::Close, patience);
-        let closed = flushed.and_then(|()| {
-            self.shared.disconnect()?;
+        let finished = self.shared.until(Operation::Close, patience, State::finish);
+        let closed = finished.and_then(|finished| {
+            finished.and_then(|()| self.shared.has_finished())?;
             self.shared.until(Operation::Close, patience, State::closed)
         });
         if !matches!(&closed, Err(error) if *error.kind() == ErrorKind::WouldBlock) {

@@ -234,7 +234,8 @@ impl DatagramSocket {
 
     /// The same, without waiting: to be tried again, with the same address, until it says something
     /// else than [`ErrorKind::WouldBlock`]. The socket keeps an answer that nobody has asked for again, and the
-    /// descriptor stays readable.
+    /// descriptor stays readable; to give it up, and what has begun, [resolve](Self::resolve_timeout) the address
+    /// for no time.
     ///
     /// # Errors
     ///
@@ -248,7 +249,8 @@ impl DatagramSocket {
             Patience::None => Resolving::go_on(&self.shared, address),
             _ => Resolving::begin(&self.shared, address),
         }?;
-        self.shared.until(Operation::Resolve, patience, |state| resolving.outcome(state))?
+        let outcome = |state: &mut State| resolving.outcome(state);
+        self.shared.until(Operation::Resolve, patience, outcome)?.into_outcome()
     }
 
     /// A buffer to send; waits until there is one.
@@ -399,7 +401,7 @@ impl DatagramSocket {
     /// be sent; [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended
     /// before; [`ErrorKind::WrongProcess`] after a fork.
     pub fn flush(&self) -> Result<()> {
-        self.shared.flush_with(Operation::Flush, Patience::FOREVER)
+        self.shared.flush_with(Patience::FOREVER)
     }
 
     /// The same, for at most `timeout`.
@@ -408,7 +410,7 @@ impl DatagramSocket {
     ///
     /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
     pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
-        self.shared.flush_with(Operation::Flush, Patience::within(timeout))
+        self.shared.flush_with(Patience::within(timeout))
     }
 
     /// Whether what was posted has been sent.
@@ -417,7 +419,7 @@ impl DatagramSocket {
     ///
     /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
     pub fn try_flush(&self) -> Result<()> {
-        self.shared.flush_with(Operation::Flush, Patience::None)
+        self.shared.flush_with(Patience::None)
     }
 
     /// The next datagram, and who has sent it; waits for one. Dropping the message makes its buffer

@@ -23,9 +23,9 @@ pub(super) struct Rendezvous {
     pub(super) groups: Groups,
 }
 
-/// A peer that is asked where to send.
+/// A peer that is asked where to send. Its id goes with it, which is to be when nothing is locked.
 #[derive(Debug)]
-struct Resolution {
+pub(super) struct Resolution {
     id: CmId,
     address: Address,
     /// A call waits for it, and no other is to have what comes of it.
@@ -38,18 +38,17 @@ impl Rendezvous {
         Self { listener, source, home, resolutions: Vec::new(), groups: Groups::default() }
     }
 
-    /// Begins to resolve `address`; the name of that.
+    /// Begins to resolve `address`, or goes on with what nobody has claimed; the name of that.
     pub(super) fn resolve(
         &mut self,
         channel: &EventChannel,
         address: Address,
         is_claimed: bool,
     ) -> Result<Token> {
-        if !is_claimed {
-            let mut begun = self.resolutions.iter().filter(|begun| !begun.is_claimed);
-            if let Some(begun) = begun.find(|begun| begun.address == address) {
-                return Ok(begun.id.token());
-            }
+        let mut unclaimed = self.resolutions.iter_mut().filter(|begun| !begun.is_claimed);
+        if let Some(begun) = unclaimed.find(|begun| begun.address == address) {
+            begun.is_claimed = is_claimed;
+            return Ok(begun.id.token());
         }
         let id = CmId::new(channel, PortSpace::Udp)?;
         id.resolve_addr(Some(self.source), address, PATIENCE)?;
@@ -58,16 +57,23 @@ impl Rendezvous {
         Ok(token)
     }
 
-    /// What has come of the resolution `token`.
-    pub(super) fn resolved(&mut self, token: Token) -> Option<Result<Peer>> {
-        let place = self.resolutions.iter().position(|begun| begun.id.token() == token)?;
-        self.resolutions[place].outcome.as_ref()?;
-        self.resolutions.swap_remove(place).outcome
+    /// The resolution `token`, if something has come of it.
+    pub(super) fn resolved(&mut self, token: Token) -> Option<Resolution> {
+        self.take(|begun| begun.id.token() == token && begun.outcome.is_some())
     }
 
-    /// Gives up the resolution `token`, if it is not at its end: it ends with what is returned.
-    pub(super) fn give_up(&mut self, token: Token) -> Option<impl Sized + use<>> {
-        let place = self.resolutions.iter().position(|begun| begun.id.token() == token)?;
+    /// Gives up the resolution `token`, if it is not at its end.
+    pub(super) fn give_up(&mut self, token: Token) -> Option<Resolution> {
+        self.take(|begun| begun.id.token() == token)
+    }
+
+    /// An answer that nobody has fetched whose address this is.
+    pub(super) fn unfetched(&mut self, address: Address) -> Option<Resolution> {
+        self.take(|begun| !begun.is_claimed && begun.address == address && begun.outcome.is_some())
+    }
+
+    fn take(&mut self, which: impl FnMut(&Resolution) -> bool) -> Option<Resolution> {
+        let place = self.resolutions.iter().position(which)?;
         Some(self.resolutions.swap_remove(place))
     }
 
@@ -101,6 +107,11 @@ impl Rendezvous {
 }
 
 impl Resolution {
+    /// What has come of it.
+    pub(super) fn into_outcome(self) -> Result<Peer> {
+        self.outcome.expect("something has come of what is resolved")
+    }
+
     /// Takes the next step.
     fn go_on(&mut self, home: &Home, event: &Event) {
         use EventType as T;

@@ -1,6 +1,6 @@
 //! Asking for a peer, by who waits for the answer and by who does not.
 
-use super::peer::Peer;
+use super::rendezvous::Resolution;
 use super::shared::{Operation, Shared};
 use super::state::State;
 use super::traffic::End;
@@ -29,16 +29,19 @@ impl<'a> Resolving<'a> {
     }
 
     fn new(shared: &'a Shared, address: Address, is_claimed: bool) -> Result<Self> {
-        let token = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
-            rendezvous.resolve(&shared.channel, address, is_claimed)
+        let (token, _old) = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
+            // Who waits is to hear what is true now.
+            let old = is_claimed.then(|| rendezvous.unfetched(address));
+            let token = rendezvous.resolve(&shared.channel, address, is_claimed)?;
+            Ok((token, old))
         })?;
         Ok(Self { shared, token, is_claimed })
     }
 
-    /// What has come of it, where that is known or will not be.
-    pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Result<Peer>, End>> {
+    /// Something has come of it, or will not.
+    pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Resolution, End>> {
         match state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.resolved(self.token)) {
-            Some(answer) => Some(Ok(answer)),
+            Some(resolution) => Some(Ok(resolution)),
             None => state.traffic.end.map(Err),
         }
     }

@@ -1,6 +1,5 @@
 //! Buffers for sending: taken, posted, and waited for.
 
-use std::mem;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
@@ -13,25 +12,33 @@ use crate::verbs::{self, SendOperation, WcStatus};
 /// At most so many bytes are copied while the state is locked, for which others wait.
 pub(super) const AT_ONCE: usize = 4096;
 
+const AWAY: &str = "it is taken out only when the memory is back";
+
 /// A buffer that was posted, and that somebody waits for until this is dropped.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
-    shared: &'a Arc<Shared>,
+pub(super) struct Wanted {
+    /// The buffer without its memory; absent when that is back.
+    emptied: Option<Buffer>,
     pub(super) index: usize,
 }
 
-impl Wanted<'_> {
+impl Wanted {
+    /// The core of its connection.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.emptied.as_ref().expect(AWAY).shared()
+    }
+
     /// The buffer, which is `memory`, is back.
-    pub(super) fn back(self, memory: verbs::Buffer) -> Buffer {
-        let buffer = Buffer::new(memory, self.shared);
-        mem::forget(self);
-        buffer
+    pub(super) fn back(mut self, memory: verbs::Buffer) -> Buffer {
+        self.emptied.take().expect(AWAY).refilled(memory)
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for Wanted {
     fn drop(&mut self) {
-        self.shared.give_up(self.index);
+        if let Some(emptied) = &self.emptied {
+            emptied.shared().give_up(self.index);
+        }
     }
 }
 
@@ -50,40 +57,41 @@ impl Shared {
         operation: SendOperation<'_>,
         patience: Patience,
     ) -> Result<Buffer> {
-        let (guarded, index) = self.start_locked(what, buffer, operation, true)?;
-        let wanted = Wanted { shared: self, index };
+        let mut buffer = buffer;
+        let (guarded, index) = self.start_locked(what, &mut buffer, operation, true)?;
+        let wanted = Wanted { emptied: Some(buffer), index };
         let memory = self.until_from(guarded, what, patience, |state| state.sent(index))?;
         Ok(wanted.back(memory))
     }
 
-    /// Posts a buffer that a task waits for.
-    #[cfg(feature = "tokio")]
+    /// Posts a buffer that somebody waits for later.
     pub(super) fn start_wanted(
         self: &Arc<Self>,
         what: Operation,
-        buffer: Buffer,
+        mut buffer: Buffer,
         operation: SendOperation<'_>,
-    ) -> Result<Wanted<'_>> {
-        let (_, index) = self.start_locked(what, buffer, operation, true)?;
-        Ok(Wanted { shared: self, index })
+    ) -> Result<Wanted> {
+        let (_, index) = self.start_locked(what, &mut buffer, operation, true)?;
+        Ok(Wanted { emptied: Some(buffer), index })
     }
 
     /// Posts a buffer that nobody waits for.
     pub(super) fn start(
         self: &Arc<Self>,
         what: Operation,
-        buffer: Buffer,
+        mut buffer: Buffer,
         operation: SendOperation<'_>,
     ) -> Result<()> {
-        self.start_locked(what, buffer, operation, false).map(drop)
+        self.start_locked(what, &mut buffer, operation, false).map(drop)
     }
 
-    /// Posts a buffer, for which somebody waits or not: its index, and the state, which is locked still.
+    /// Posts a buffer's memory, for which somebody waits or not: its index, and the state, which is locked still. The buffer
+    /// has it no more, also where that is refused.
     #[inline(always)]
     fn start_locked(
         self: &Arc<Self>,
         what: Operation,
-        mut buffer: Buffer,
+        buffer: &mut Buffer,
         operation: SendOperation<'_>,
         is_wanted: bool,
     ) -> Result<(Locked<'_>, usize)> {
@@ -171,7 +179,7 @@ impl Shared {
     }
 
     /// Waits until what was posted has been sent.
-    pub(super) fn flush_with(&self, operation: Operation, patience: Patience) -> Result<()> {
-        self.until(operation, patience, State::flushed)
+    pub(super) fn flush_with(&self, patience: Patience) -> Result<()> {
+        self.until(Operation::Flush, patience, State::flushed)
     }
 }

@@ -91,6 +91,7 @@ struct Missed {
     flush: bool,
     close: bool,
     answer: bool,
+    outcome: bool,
 }
 
 /// What somebody has found who looked for something.
@@ -197,7 +198,8 @@ impl Missed {
             Operation::Close => self.close = in_vain,
             // Of which there may be several: while one is there that nobody waits for, it is told of.
             Operation::Resolve | Operation::Join => self.answer |= in_vain,
-            Operation::Send | Operation::Write | Operation::Read | Operation::Change => {}
+            Operation::Read | Operation::Change => self.outcome |= in_vain,
+            Operation::Send | Operation::Write => {}
         }
     }
 
@@ -219,6 +221,15 @@ impl Missed {
             || self.flush && (has_ended || traffic.sending == 0)
             || self.close && is_closing
             || self.answer && (has_ended || has_answer())
+            || self.outcome && (has_ended || traffic.has_outcome())
+    }
+
+    /// Whether the descriptor does not tell of it, as another call has polled what would have.
+    fn is_unheard(self, state: &State) -> bool {
+        let sends = self.buffer || self.flush || self.close;
+        let outcome = || self.outcome && state.traffic.is_wanted();
+        self.message && state.is_deaf(Interest::Messages)
+            || (sends || outcome()) && state.is_deaf(Interest::Sends)
     }
 }
 
@@ -385,6 +396,7 @@ impl Shared {
         let interest = operation.interest();
         let mut is_over = false;
         let mut armed = false;
+        let mut has_read = false;
         let mut at_end = false;
         let mut spin = Spin::default();
         let mut reads = 0;
@@ -398,8 +410,13 @@ impl Shared {
                 drop(guarded);
                 hint::spin_loop();
                 guarded = self.lock_here();
+            } else if guarded.state.is_untold() && guarded.state.is_deaf(interest) && !has_read {
+                // What is armed after that event was told of, it does not take away.
+                has_read = true;
+                self.read_now(&mut guarded)?;
             } else if guarded.state.arm(interest, &self.completions, is_asleep)? {
                 armed = true;
+                has_read = false;
             } else {
                 is_over = match patience {
                     // What else there is to read the descriptor still tells of, level-triggered.
@@ -454,8 +471,9 @@ impl Shared {
     ) {
         if matches!(patience, Patience::None) {
             guarded.missed.note(operation, !is_done);
-            let is_there = guarded.missed.is_there(&guarded.state);
-            self.ring(guarded, is_there);
+            let Guarded { missed, state, .. } = guarded;
+            let rings = missed.is_there(state) || missed.is_unheard(state);
+            self.ring(guarded, rings);
         }
     }
 
@@ -633,11 +651,9 @@ impl Shared {
         each(rendezvous, parts)
     }
 
-    /// Tells the peer of the end, unless it is known.
-    pub(super) fn disconnect(&self) -> Result<()> {
-        let mut guarded = self.lock_for(Operation::Close)?;
-        guarded.state.disconnect()?;
-        self.tell_all(&mut guarded);
+    /// Tells everybody that this side [ends](State::finish) the connection.
+    pub(super) fn has_finished(&self) -> Result<()> {
+        self.tell_all(&mut self.lock_for(Operation::Close)?);
         Ok(())
     }
 

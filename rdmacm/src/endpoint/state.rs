@@ -33,6 +33,10 @@ pub(super) struct State {
 }
 
 /// Whether a completion queue tells of its next completion on the completion channel, with one event.
+///
+/// The kernel puts a completion into the queue, and then looks whether it is armed. So who polls in between and arms
+/// anew may have that taken away by the event of what was polled already: an event behind which there is nothing leaves it
+/// open whether the queue is armed, and it is armed once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arming {
     /// No.
@@ -43,7 +47,7 @@ enum Arming {
     Told,
 }
 
-/// Events of queues that were polled since: they are in the completion channel, or will be at once.
+/// Events that nobody needs any more: they are in the completion channel, or will be at once. Each was armed for.
 ///
 /// Whoever sleeps is told of an event when it comes, and of none twice, so they are read only where they have become many.
 /// Among them may be what nobody was told of yet: all that is armed is polled then, by one who is awake while nobody
@@ -191,11 +195,15 @@ impl State {
         Ok(polled > 0)
     }
 
-    /// Sets a socket's queue pair up again that has failed, and has the buffers receive that wait for that.
+    /// Sets a socket's queue pair up again that has failed, and has the buffers receive that wait for that, or could not
+    /// be posted before.
     #[cold]
     fn mend(&mut self) -> Result<()> {
         let (Some(parts), traffic) = (&mut self.parts, &mut self.traffic) else { return Ok(()) };
-        if traffic.is_broken && traffic.end.is_none() {
+        if traffic.end.is_some() {
+            return Ok(());
+        }
+        if traffic.is_broken {
             let qp = parts.queues.qp();
             if !traffic.is_flushed {
                 // What is posted comes back then, also what was posted when it had failed already.
@@ -245,6 +253,13 @@ impl State {
             keep_alive.is_due(&mut parts.queues);
         }
         Ok(polled)
+    }
+
+    /// Whether the next completion of `interest` is not told of.
+    pub(super) fn is_deaf(&self, interest: Interest) -> bool {
+        let receives = self.receives == Arming::Off && self.wants_receives(interest);
+        let sends = self.sends == Arming::Off && self.wants_sends(interest);
+        self.parts.is_some() && (receives || sends)
     }
 
     /// Sees to it that the next completion of `interest` is told of on the completion channel, where a thread may be asleep.
@@ -350,6 +365,12 @@ impl State {
         polled.map(drop)
     }
 
+    /// Tells the peer that the connection ends, where all was sent that was posted; that it was told, or need not be.
+    pub(super) fn finish(&mut self) -> Option<Result<Result<()>, End>> {
+        let flushed = self.flushed()?;
+        Some(flushed.map(|()| self.disconnect()))
+    }
+
     /// Tells the peer that the connection ends, unless it has ended.
     pub(super) fn disconnect(&mut self) -> Result<()> {
         let Some(parts) = self.parts.as_ref().filter(|_| self.traffic.end.is_none()) else {
@@ -397,7 +418,7 @@ impl Arming {
     fn has_polled(&mut self, count: usize, stale: &mut Stale) {
         *self = match (*self, count) {
             (Self::Off, _) => Self::Off,
-            (_, 0) => Self::Armed,
+            (Self::Armed, 0) => Self::Armed,
             (was, _) => {
                 stale.count += 1;
                 stale.untold |= was == Self::Armed;
@@ -412,5 +433,27 @@ fn nothing(error: Error) -> Result<()> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR) => Ok(()),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel puts a completion into the queue; it is polled, and the queue armed anew; then the kernel takes that for
+    /// what it looks for, and tells of the first. Nothing will tell of the second.
+    #[test]
+    fn an_event_behind_which_there_is_nothing_may_have_taken_the_arming_away() {
+        let mut stale = Stale::default();
+        let mut arming = Arming::Armed;
+        arming.has_polled(1, &mut stale);
+        assert_eq!((arming, stale.count, stale.untold), (Arming::Off, 1, true));
+        arming = Arming::Armed;
+        arming.has_polled(0, &mut stale);
+        assert_eq!((arming, stale.count), (Arming::Armed, 1), "nothing is known of it");
+        arming.is_told();
+        arming.has_polled(0, &mut stale);
+        // Its own event may come yet.
+        assert_eq!((arming, stale.count), (Arming::Off, 2));
     }
 }

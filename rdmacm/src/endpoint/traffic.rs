@@ -49,7 +49,7 @@ pub(super) struct Traffic {
     pub(super) is_broken: bool,
     /// It was brought to ERR for that.
     pub(super) is_flushed: bool,
-    /// Buffers for receiving that wait for that.
+    /// Buffers for receiving that wait for that, or could not be posted.
     pub(super) idle: Vec<Buffer>,
 }
 
@@ -206,6 +206,16 @@ impl Traffic {
         }
     }
 
+    /// Whether something is there for who waits for what becomes of a buffer.
+    pub(super) fn has_outcome(&self) -> bool {
+        self.sends.iter().any(|sent| matches!(sent, Sent::Done(..)))
+    }
+
+    /// Whether somebody waits for that in vain.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.sends.iter().any(|sent| matches!(sent, Sent::Wanted))
+    }
+
     /// Whether receives are to be polled as soon as one is posted again: see [`Overrun`].
     pub(super) fn is_behind(&self) -> bool {
         self.overrun.as_ref().is_some_and(|overrun| overrun.is_behind(self.receiving))
@@ -221,14 +231,14 @@ impl Traffic {
 
     /// Has `buffer` receive again.
     pub(super) fn receive(&mut self, queues: &mut BufferQueues, buffer: Buffer) {
-        match self.is_broken {
-            true => self.idle.push(buffer),
-            // Refused only where the connection is about to end.
-            false => {
-                if self.post_receive(queues, buffer).is_ok() {
-                    self.counters.receives_reposted += 1;
-                }
-            }
+        if self.is_broken {
+            self.idle.push(buffer);
+            return;
+        }
+        match self.post_receive(queues, buffer) {
+            Ok(()) => self.counters.receives_reposted += 1,
+            // Posted by who polls next, who is told where that cannot be either.
+            Err(refused) => self.idle.extend(refused.buffer),
         }
     }
 

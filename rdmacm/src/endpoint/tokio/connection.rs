@@ -209,8 +209,8 @@ impl Connection {
     }
 
     async fn end(&self) -> Result<()> {
-        self.until(Operation::Close, State::flushed).await?;
-        self.shared().disconnect()?;
+        self.until(Operation::Close, State::finish).await??;
+        self.shared().has_finished()?;
         self.until(Operation::Close, State::closed).await
     }
 

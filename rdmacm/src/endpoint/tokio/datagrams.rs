@@ -117,7 +117,7 @@ impl DatagramSocket {
     #[doc(alias = "rdma_connect")]
     pub async fn resolve(&self, address: impl Into<Address>) -> Result<Peer> {
         let resolving = Resolving::begin(self.shared(), address.into())?;
-        self.until(Operation::Resolve, |state| resolving.outcome(state)).await?
+        self.until(Operation::Resolve, |state| resolving.outcome(state)).await?.into_outcome()
     }
 
     /// A buffer to send, when there is one: see [`endpoint::DatagramSocket::buffer`].

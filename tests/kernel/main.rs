@@ -30,6 +30,7 @@ mod endpoint_messages;
 mod endpoint_multicast;
 mod endpoint_overrun;
 mod endpoint_peer;
+mod endpoint_pending;
 mod endpoint_refused;
 mod endpoint_remote;
 mod endpoint_removal;

@@ -36,7 +36,7 @@
 //!
 //! [`Connection::export`] lets the peer reach [`Memory`]; the descriptor of that goes there in a
 //! message, and makes the [`Remote`] that the peer reads, writes and changes numbers in, without
-//! this side's help.
+//! this side's help; or, without waiting for what comes of it, begins to: [`Pending`].
 //! Bounds and rights are checked where the call is made, as far as they are known there, and by
 //! this side's device in any case.
 //!
@@ -88,6 +88,7 @@ mod listener;
 mod overrun;
 mod parts;
 mod peer;
+mod pending;
 mod port;
 mod readiness;
 mod remote;
@@ -114,6 +115,7 @@ pub use group::Group;
 pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::{Incoming, Listener};
 pub use peer::Peer;
+pub use pending::Pending;
 pub use remote::{Export, Remote, Rights};
 pub use settings::Settings;
 

@@ -19,7 +19,10 @@
 //! A call with `try_` in its name that has said [`WouldBlock`](crate::ErrorKind::WouldBlock) is worth trying again
 //! when the connection's descriptor is readable. That is all there is to know: arming completion queues, looking
 //! again after it, reading both channels and telling one wait from another is done inside. Listeners have a
-//! descriptor too, and so has what is [about to connect](crate::endpoint::Connecting).
+//! descriptor too, and so has what is [about to connect](crate::endpoint::Connecting). What is written is
+//! [posted](crate::endpoint::Connection::post_write) and [flushed](crate::endpoint::Connection::try_flush); a read, and a
+//! change of a number, is [started](crate::endpoint::Connection::start_read), and tried until it is
+//! [done](crate::endpoint::Pending::try_finish).
 //!
 //! # Tasks
 //!

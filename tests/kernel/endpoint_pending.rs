@@ -1,0 +1,148 @@
+//! The safe tier: reads and changes of the peer's memory that are under way while the program does other things.
+
+use std::net::SocketAddr;
+
+use nix::poll::PollTimeout;
+use rdmacm::endpoint::{Connection, Export, Memory, Message, Pending, Remote, Rights, Settings};
+use rdmacm::{ErrorKind, Result};
+
+use crate::bed::{LONG, assert_invalid, rxe, siw};
+use crate::endpoint_connect::pair;
+use crate::endpoint_loop::{eventually, is_readable, now};
+use crate::endpoint_messages::{filled, receives};
+
+/// A pair of which the second side has exported memory, in which each byte says where it is.
+fn exported(address: SocketAddr, settings: &Settings) -> ([Connection; 2], Memory, Export) {
+    let [client, server] = pair(address, settings);
+    client.post(filled(&client, b"hello")).expect("post");
+    receives(&server, b"hello");
+    client.flush_timeout(LONG).expect("flush");
+    let mut memory = Memory::new(128).expect("memory");
+    memory.write(0, &(0..128).collect::<Vec<_>>()).expect("within");
+    // siw's driver refuses a region with rights that the device has not.
+    let atomic = if address.ip() == rxe(0).ip() { Rights::ATOMIC } else { Rights::empty() };
+    let export = server.export(&memory, Rights::READ | atomic).expect("export");
+    ([client, server], memory, export)
+}
+
+fn start(
+    client: &Connection,
+    remote: &Remote,
+    offset: u8,
+) -> Result<Pending<rdmacm::endpoint::Buffer>> {
+    let mut buffer = client.buffer_timeout(LONG).expect("a buffer");
+    buffer.set_len(4).expect("it fits");
+    client.start_read(buffer, remote, u64::from(offset))
+}
+
+/// Messages for which the peer has no buffer, until it lets go of what is returned: behind them nothing is done on rxe.
+fn held_up(client: &Connection, server: &Connection) -> Message {
+    client.post(filled(client, b"first")).expect("post");
+    let held = server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.post(filled(client, b"second")).expect("post");
+    held
+}
+
+fn reads_are_under_way(address: SocketAddr) {
+    let ([client, _server], _memory, export) = exported(address, &Settings::default());
+    let remote = export.remote();
+    let mut pending: Vec<_> =
+        (0..16).map(|number| start(&client, &remote, number * 8).expect("start")).collect();
+    assert!(now(client.try_buffer()).is_none(), "all are on their way");
+    // In any order, by who does not wait and by who does.
+    let buffer = eventually(&client, || pending[9].try_finish());
+    assert_eq!(*buffer, [72, 73, 74, 75]);
+    let error = pending[9].try_finish().expect_err("it is over");
+    assert_invalid(&error, &["read over", "over already"]);
+    drop(buffer);
+    for (number, read) in (0..16).zip(pending).rev().filter(|(number, _)| *number != 9) {
+        let buffer = match number % 2 {
+            0 => read.finish().expect("read"),
+            _ => read.finish_timeout(LONG).expect("read"),
+        };
+        assert_eq!(*buffer, [0, 1, 2, 3].map(|place| number * 8 + place));
+    }
+    // Nobody needs to hear of it.
+    drop(start(&client, &remote, 0).expect("start"));
+    let all: Vec<_> = (0..16).map(|_| client.buffer_timeout(LONG).expect("it is back")).collect();
+    assert!(all.iter().all(|buffer| buffer.len() == buffer.capacity()));
+    let [mut first, ..] = <[_; 16]>::try_from(all).expect("16 of them");
+    first.set_len(4).expect("it fits");
+    let error = client.start_read(first, &remote, 125).expect_err("beyond the end");
+    assert_invalid(&error, &["4 bytes at offset 125"]);
+    drop(client.try_buffer().expect("what is refused is back"));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_reads_are_under_way() {
+    reads_are_under_way(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_reads_are_under_way() {
+    reads_are_under_way(siw(0));
+}
+
+/// It makes the descriptor readable when it is done, and not before, whichever call has polled it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_descriptor_tells_of_it() {
+    let settings = Settings { receive_buffers: 1, ..Settings::default() };
+    let ([client, server], memory, export) = exported(rxe(0), &settings);
+    let remote = export.remote();
+    for polls in [false, true] {
+        let held = held_up(&client, &server);
+        let mut read = start(&client, &remote, 40).expect("start");
+        let mut added = client.start_fetch_add(&remote, 0, 1).expect("start");
+        let mut swapped = client.start_compare_swap(&remote, 8, 0, 7).expect("start");
+        assert!(now(read.try_finish()).is_none());
+        assert!(now(added.try_finish()).is_none());
+        assert!(now(swapped.try_finish()).is_none());
+        assert!(!is_readable(&client, PollTimeout::ZERO), "nothing is done");
+        drop(held);
+        receives(&server, b"second");
+        if polls {
+            client.flush_timeout(LONG).expect("flush");
+        }
+        let mut before = [0; 8];
+        memory.read(8, &mut before).expect("within");
+        assert_eq!(eventually(&client, || swapped.try_finish()), u64::from_ne_bytes(before));
+        let first = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7]) + u64::from(polls);
+        assert_eq!(eventually(&client, || added.try_finish()), first);
+        assert_eq!(*eventually(&client, || read.try_finish()), [40, 41, 42, 43]);
+        assert!(now(client.try_recv()).is_none());
+        assert!(!is_readable(&client, PollTimeout::ZERO), "there is nothing more");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_cannot_begin_does_not() {
+    let settings = Settings { receive_buffers: 1, send_buffers: 2, ..Settings::default() };
+    let ([client, server], memory, export) = exported(rxe(0), &settings);
+    let remote = export.remote();
+    let reads = server.export(&memory, Rights::READ).expect("export").remote();
+    let error = client.start_fetch_add(&reads, 0, 1).expect_err("not given");
+    assert_eq!(error.errno(), libc::EACCES, "{error}");
+    let held = held_up(&client, &server);
+    let last = client.try_buffer().expect("a buffer");
+    assert!(now(client.start_fetch_add(&remote, 0, 1)).is_none(), "no buffer for the answer");
+    drop(last);
+    // Nor is it done that was begun, where the time is over, or the connection.
+    let late = client.start_compare_swap(&remote, 8, 0, 7).expect("start");
+    let error = late.finish_timeout(std::time::Duration::ZERO).expect_err("it is held up");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut);
+    drop(held);
+    receives(&server, b"second");
+    let mut ended = start(&client, &remote, 0).expect("start");
+    client.abort();
+    assert_eq!(*ended.try_finish().expect_err("it has ended").kind(), ErrorKind::Disconnected);
+    let error = ended.try_finish().expect_err("it is over");
+    assert_invalid(&error, &["over already"]);
+    let none = Settings { initiator_depth: 0, ..Settings::default() };
+    let [client, _server] = pair(rxe(0), &none);
+    let error = start(&client, &remote, 0).expect_err("no depth");
+    assert_invalid(&error, &["initiator depth"]);
+}

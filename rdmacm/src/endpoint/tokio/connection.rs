@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time;
 
 use super::halves::{ReceiveHalf, SendHalf};
-use super::off::{Slow, off, refused};
+use super::off::{Slow, cancelled, off, refused};
 use super::waiting::until;
 #[cfg(doc)]
 use crate::endpoint;
@@ -210,7 +210,9 @@ impl Connection {
 
     async fn end(&self) -> Result<()> {
         self.until(Operation::Close, State::flushed).await?;
-        self.shared().disconnect()?;
+        let shared = Arc::clone(self.shared());
+        let told = off(move || shared.disconnect()).await;
+        told.ok_or_else(|| cancelled(Operation::Close.name(), self.shared().name.clone()))??;
         self.until(Operation::Close, State::closed).await
     }
 

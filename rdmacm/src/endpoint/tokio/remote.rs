@@ -16,7 +16,7 @@ impl Connection {
     /// Lets the peer reach `memory`, as far as `rights` go: see [`endpoint::Connection::export`].
     ///
     /// Dropped before, it has exported nothing that stays. The [`Export`] is revoked by who drops
-    /// it, which takes its time.
+    /// it, which takes its time: [`revoke`](Self::revoke) is for tasks.
     ///
     /// # Errors
     ///
@@ -28,6 +28,19 @@ impl Connection {
         let exported = off(move || Export::new(&pd, &memory, rights).map(Slow::new)).await;
         let late = || cancelled("export memory over", self.shared().name.clone());
         exported.ok_or_else(late)?.map(Slow::into_inner)
+    }
+
+    /// Takes back what was exported, by whichever connection: see [`Export::revoke`].
+    ///
+    /// Dropped before it is polled, it is revoked by who drops it; later, that goes on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Export::revoke`]; ECANCELED where the runtime ends, with which it is revoked too.
+    #[doc(alias = "rdma_dereg_mr")]
+    pub async fn revoke(export: Export) -> Result<()> {
+        let revoked = off(move || export.revoke()).await;
+        revoked.ok_or_else(|| cancelled("revoke", "exported memory"))?
     }
 
     /// Writes what is in `buffer` to the peer's memory, and gives the buffer back when that is done:

@@ -189,8 +189,10 @@ impl Connection {
 
     /// Ends the connection in good order, within `timeout`: see [`endpoint::Connection::close`].
     ///
-    /// Dropped before, the connection is there still, but the peer may have been told of its end:
-    /// then messages are received, and none sent. It may be closed again, or aborted.
+    /// Dropped before it is polled, it does nothing. Dropped while it waits until all is sent, or for
+    /// the peer's answer, the connection is there still, but the peer may have been told of its end,
+    /// or be told yet: then messages are received, and none sent. It may be closed again, or aborted.
+    /// Dropped later, in the [abort](Self::abort) that is the end of it, that goes on.
     ///
     /// # Errors
     ///

@@ -90,7 +90,9 @@ impl Connection {
     /// Compares a number of the peer's memory, and stores another one there if they are equal: see
     /// [`endpoint::Connection::compare_swap`].
     ///
-    /// Dropped before, nobody knows whether it was done.
+    /// Dropped before it is polled, or while it waits for a [buffer](Self::buffer), it changes nothing;
+    /// later, nobody knows whether it was done, and the buffer goes back to the connection when that
+    /// is decided.
     ///
     /// # Errors
     ///
@@ -108,7 +110,9 @@ impl Connection {
 
     /// Adds to a number of the peer's memory: see [`endpoint::Connection::fetch_add`].
     ///
-    /// Dropped before, nobody knows whether it was done.
+    /// Dropped before it is polled, or while it waits for a [buffer](Self::buffer), it changes nothing;
+    /// later, nobody knows whether it was done, and the buffer goes back to the connection when that
+    /// is decided.
     ///
     /// # Errors
     ///

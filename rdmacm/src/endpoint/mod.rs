@@ -73,8 +73,9 @@
 //! for every one that the kernel reports, and a `state` for what becomes of it: `listening`;
 //! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer),
 //! `failed` (with the `error`), `device gone`, `closed`; `rejected` of a request that this side
-//! rejects or drops, and `given up` of a [`Connecting`] that is dropped. Nothing is said of messages. A subscriber
-//! must not call the connection, socket or listener that it hears of, whose state may be locked.
+//! rejects or drops, and `given up` of a [`Connecting`] that is dropped. Nothing is said of
+//! messages. A subscriber must not call the connection, socket or listener that it hears of, whose
+//! state may be locked.
 //!
 //! # Calls that take their time
 //!

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rdmacm::endpoint::{Connector, Listener, Settings};
+use rdmacm::cm::RejectReason;
+use rdmacm::endpoint::{Connector, Incoming, Listener, Settings};
 use rdmacm::verbs::QpState;
 use rdmacm::{Error, ErrorKind};
 use tracing::field::{Field, Visit};
@@ -313,4 +314,71 @@ fn an_attempt_without_descriptors_tells_why() {
         }
         assert!(told > 0, "none began");
     });
+}
+
+/// What is said of a request from its coming on, to who does `with` with it, and what it does.
+fn of_a_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T, Vec<String>) {
+    // Its span is only where somebody listens.
+    let (listener, _) = Notes::of(|| Listener::bind(address).expect("listen"));
+    let server = listener.local_addr().expect("an IP address");
+    thread::scope(|scope| {
+        let client = scope.spawn(move || Connector::new().timeout(LONG).connect(server).map(drop));
+        let ((outcome, peer), mut said) = Notes::of(|| {
+            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let peer = incoming.peer_addr().expect("it has one").expect("an IP address");
+            (with(incoming), peer)
+        });
+        // Rejected, or told of the end.
+        drop(client.join().expect("it lives"));
+        let peer = format!("it: peer={peer}");
+        let first = [event("CONNECT_REQUEST status=0"), "connection: id=some".to_owned(), peer];
+        assert_eq!(said.drain(..3).collect::<Vec<_>>(), first);
+        (outcome, said)
+    })
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_request_tells_that_it_is_rejected() {
+    let (rejected, said) =
+        of_a_request(rxe(0), |incoming| incoming.reject(RejectReason::CONSUMER_DEFINED, &[]));
+    rejected.expect("reject");
+    assert_eq!(said, [state("rejected")]);
+    let ((), said) = of_a_request(rxe(0), drop);
+    assert_eq!(said, [state("rejected")]);
+}
+
+/// Whichever step of it is the one that fails.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_request_tells_why_it_could_not_be_accepted() {
+    let settings = Settings::default();
+    let none = Settings { receive_buffers: 0, ..settings.clone() };
+    for (settings, private_data, timeout) in
+        [(&settings, 0, Duration::ZERO), (&none, 0, LONG), (&settings, 252, LONG)]
+    {
+        let (accepted, said) = of_a_request(rxe(0), |incoming| {
+            incoming.accept(settings, &vec![0; private_data], timeout).map(drop)
+        });
+        let error = accepted.expect_err("it is refused");
+        assert_eq!(said, [state(&format!("failed error={error}"))]);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn an_attempt_tells_that_it_is_given_up() {
+    let ((), said) = of_a_request(rxe(0), |incoming| {
+        drop(incoming.start(&Settings::default(), &[], LONG).expect("accept"));
+    });
+    assert_eq!(said, [state("accepting"), state("given up")]);
+    // Nobody is there.
+    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+    let connector = Connector::new().source(rxe(0));
+    let (started, said) = Notes::of(|| connector.start(nobody).map(drop));
+    started.expect("it begins");
+    let peer = format!("it: peer={nobody}");
+    let rest = [state("resolving"), state("given up")];
+    assert_eq!(said[..2], ["connection: id=some".to_owned(), peer]);
+    assert_eq!(said[2..], rest);
 }

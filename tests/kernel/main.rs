@@ -38,6 +38,7 @@ mod endpoint_tokio;
 mod endpoint_tokio_datagrams;
 mod endpoint_tokio_dropped;
 mod endpoint_tokio_memory;
+mod endpoint_tokio_off;
 mod endpoint_tokio_peer;
 mod endpoint_trace;
 mod environment;

@@ -13,14 +13,14 @@ use crate::rping::{Program, Server, expected};
 use crate::{SIW, SIW_V6, V4, V6, assert_lines};
 
 const LONG: Duration = Duration::from_secs(60);
-const COUNT: usize = 10;
+pub(crate) const COUNT: usize = 10;
 
-fn settings(size: usize) -> Settings {
+pub(crate) fn settings(size: usize) -> Settings {
     Settings { buffer_size: size, ..Settings::default() }
 }
 
 /// What `rping` sends in ping `number`: its text, and a zero.
-fn ping(number: usize, size: usize) -> Vec<u8> {
+pub(crate) fn ping(number: usize, size: usize) -> Vec<u8> {
     let line = expected("", number, size);
     [line.trim_start_matches(": ").as_bytes(), &[0]].concat()
 }
@@ -36,7 +36,7 @@ fn hear(connection: &Connection) -> Option<Message> {
 }
 
 /// What a message of `rping` names: it does not say what may be done there.
-fn named(message: &[u8]) -> Remote {
+pub(crate) fn named(message: &[u8]) -> Remote {
     let [addr, rkey, length] = [0..8, 8..12, 12..16]
         .map(|part| message[part].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
     let rkey = u32::try_from(rkey).expect("four bytes");
@@ -44,7 +44,7 @@ fn named(message: &[u8]) -> Remote {
 }
 
 /// The message for what this side gives.
-fn naming(export: &Export) -> Vec<u8> {
+pub(crate) fn naming(export: &Export) -> Vec<u8> {
     let remote = export.remote();
     let length = u32::try_from(remote.len()).expect("short");
     [&remote.addr().to_be_bytes()[..], &remote.rkey().to_be_bytes(), &length.to_be_bytes()].concat()

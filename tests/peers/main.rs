@@ -50,6 +50,7 @@ mod datagram;
 mod endpoint;
 mod endpoint_datagrams;
 mod endpoint_rping;
+mod endpoint_tokio;
 mod examples;
 mod faults;
 mod file_copy;

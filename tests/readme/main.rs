@@ -19,6 +19,26 @@ fn the_client_is_the_example() {
     shows(include_str!("../../rdmacm/examples/client.rs"));
 }
 
+/// Each can be read at once, says first how to run it, and is found from the README.
+#[test]
+fn the_examples_are_short_and_say_how_to_run_them() {
+    let readme = include_str!("../../README.md");
+    let examples = files("rdmacm/examples");
+    assert!(examples.len() >= 7, "{examples:?}");
+    for (path, text) in examples {
+        let name = path.strip_suffix(".rs").expect("a source file");
+        let lines = text.lines().count();
+        assert!(lines < 150, "{path} has {lines} lines");
+        let about: Vec<_> = text.lines().map_while(|line| line.strip_prefix("//! ")).collect();
+        let commands = about.join(" ");
+        let mut runs = commands.split('`').filter(|part| part.starts_with("cargo run "));
+        let option = format!("--example {name} ");
+        assert!(runs.any(|command| command.contains(&option)), "{path} says {commands:?}");
+        let is_named = [format!("`{name}`"), format!("examples/{name} ")];
+        assert!(is_named.iter().any(|words| readme.contains(words)), "{name} is in no README");
+    }
+}
+
 /// Whether `source` has a test of this name, written out or as a row of a macro.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim_start).collect();

@@ -221,6 +221,14 @@ impl Connecting {
     }
 }
 
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if self.attempt.is_some() {
+            self.trace.is("given up");
+        }
+    }
+}
+
 impl fmt::Debug for Connecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let awaited = self.attempt.as_ref().map(|attempt| attempt.awaited().1);

@@ -314,11 +314,9 @@ impl Connection {
     }
 
     fn close_with(&self, patience: Patience) -> Result<()> {
-        let finished = self.shared.until(Operation::Close, patience, State::finish);
-        let closed = finished.and_then(|finished| {
-            finished.and_then(|()| self.shared.has_finished())?;
-            self.shared.until(Operation::Close, patience, State::closed)
-        });
+        let finished = self.shared.finish(patience);
+        let closed =
+            finished.and_then(|()| self.shared.until(Operation::Close, patience, State::closed));
         if !matches!(&closed, Err(error) if *error.kind() == ErrorKind::WouldBlock) {
             self.shared.abort();
         }

@@ -11,12 +11,14 @@ use super::deadline::{has_passed, within};
 use super::parts::Parts;
 use super::port::Ports;
 use super::settings::Settings;
-use super::trace::Trace;
+use super::trace::{Asked, Trace};
+use super::traffic::Traffic;
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::process::Process;
 use crate::turn::{Taken, Turn};
+use crate::verbs::CompletionChannel;
 
 const WAIT_FOR: &str = "wait for";
 
@@ -142,7 +144,8 @@ impl Listener {
             return Ok(None);
         };
         let param = event.connection().cloned().unwrap_or_default();
-        Ok(Some(Incoming { id, param }))
+        let trace = Asked::new(id.token(), || id.peer_addr().ok().flatten());
+        Ok(Some(Incoming { id, param, trace }))
     }
 }
 
@@ -198,6 +201,7 @@ impl AsFd for Listener {
 pub struct Incoming {
     id: CmId,
     param: ConnParam,
+    trace: Asked,
 }
 
 impl Incoming {
@@ -276,16 +280,11 @@ impl Incoming {
         private_data: &[u8],
         until: Option<Instant>,
     ) -> Result<Connecting> {
-        if has_passed(until) {
-            let subject = format!("the request of id {}", self.id.token());
-            return Err(Error::new("accept", subject, ErrorKind::TimedOut));
-        }
-        let trace = Trace::connection(self.id.token(), || self.id.peer_addr().ok().flatten());
-        let channel = EventChannel::new()?;
-        self.id.migrate(&channel)?;
-        let parts = Parts::new(self.id, settings)?;
-        parts.0.id.accept(&settings.param(private_data))?;
-        Connecting::accepted(parts, channel, self.param.private_data, until, trace)
+        let Self { id, param, trace } = self;
+        let trace = trace.answered();
+        let accepted = accept(id, settings, private_data, until);
+        let (parts, channel) = accepted.inspect_err(|error| trace.failed(error))?;
+        Connecting::accepted(parts, channel, param.private_data, until, trace)
     }
 
     /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,
@@ -310,6 +309,24 @@ impl Incoming {
             }
         }
     }
+}
+
+/// Gives the request of `id` a channel of its own and what a connection has, and accepts it.
+fn accept(
+    id: CmId,
+    settings: &Settings,
+    private_data: &[u8],
+    until: Option<Instant>,
+) -> Result<((Parts, Traffic, CompletionChannel), EventChannel)> {
+    if has_passed(until) {
+        let subject = format!("the request of id {}", id.token());
+        return Err(Error::new("accept", subject, ErrorKind::TimedOut));
+    }
+    let channel = EventChannel::new()?;
+    id.migrate(&channel)?;
+    let parts = Parts::new(id, settings)?;
+    parts.0.id.accept(&settings.param(private_data))?;
+    Ok((parts, channel))
 }
 
 /// The next event on `channel`, or `None` if none came until `deadline`. A signal ends no wait.

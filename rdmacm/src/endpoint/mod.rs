@@ -15,7 +15,17 @@
 //! A connection has everything of its own: the id and its event channel, a protection domain, one
 //! completion queue with its channel, the queue pair, and one region of registered memory, cut into
 //! buffers. So a peer reaches no memory but that of its own connection, whatever key it guesses;
-//! and ending one connection touches no other. Three descriptors go with each connection: two
+//! and ending one connection touches no other.
+//!
+//! That each has its own buffers, and shares none with others (as through a shared receive queue), is a
+//! decision: a busy peer takes no buffer that another one needs, and what a connection pins goes with
+//! it. The price is memory that is pinned while it is idle: with the default [`Settings`] 32 buffers of
+//! 4 KiB, which are 128 KiB for each connection and 128 MiB for a thousand, against `RLIMIT_MEMLOCK` of
+//! the user; on iWARP two buffers more, and a page where it is kept alive. It is less with fewer
+//! [`receive_buffers`](Settings::receive_buffers) and [`send_buffers`](Settings::send_buffers), and with
+//! a smaller [`buffer_size`](Settings::buffer_size), down to one page: 2 of each and 512 bytes are one.
+//!
+//! Three descriptors go with each connection: two
 //! channels, and the one that wakes; a fourth with one that is [kept
 //! alive](Settings::keep_alive), and at first with one that has connected over iWARP.
 //!
@@ -62,8 +72,10 @@
 //! span with its `id` and its addresses (`local`, `peer`), an `event` with its `kind` and `status`
 //! for every one that the kernel reports, and a `state` for what becomes of it: `listening`;
 //! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer),
-//! `failed` (with the `error`), `device gone`, `closed`. Nothing is said of messages. A subscriber
-//! must not call the connection, socket or listener that it hears of, whose state may be locked.
+//! `failed` (with the `error`), `device gone`, `closed`; `rejected` of a request that this side
+//! rejects or drops, and `given up` of a [`Connecting`] that is dropped. Nothing is said of
+//! messages. A subscriber must not call the connection, socket or listener that it hears of, whose
+//! state may be locked.
 //!
 //! # Calls that take their time
 //!

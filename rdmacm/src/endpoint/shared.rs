@@ -651,8 +651,9 @@ impl Shared {
         each(rendezvous, parts)
     }
 
-    /// Tells everybody that this side [ends](State::finish) the connection.
-    pub(super) fn has_finished(&self) -> Result<()> {
+    /// Tells the peer of the end, unless it is known, when all was sent that was posted.
+    pub(super) fn finish(&self, patience: Patience) -> Result<()> {
+        self.until(Operation::Close, patience, State::finish)??;
         self.tell_all(&mut self.lock_for(Operation::Close)?);
         Ok(())
     }

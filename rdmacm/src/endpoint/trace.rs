@@ -5,6 +5,7 @@
 //! connection.
 
 use std::fmt;
+use std::mem;
 
 #[cfg(feature = "tracing")]
 use tracing::{Span, debug, debug_span, field};
@@ -84,6 +85,28 @@ impl Trace {
         if let Some(span) = &self.span {
             debug!(target: TARGET, parent: span, state = "failed", %error, "state");
         }
+    }
+}
+
+/// The trace of a request that nobody has answered. Dropped, it tells that the request is rejected.
+#[derive(Debug)]
+pub(super) struct Asked(Trace);
+
+impl Asked {
+    /// Of the request that has `id`, as with [`Trace::connection`].
+    pub(super) fn new<P: fmt::Display>(id: Token, peer: impl FnOnce() -> Option<P>) -> Self {
+        Self(Trace::connection(id, peer))
+    }
+
+    /// It is answered in another way.
+    pub(super) fn answered(mut self) -> Trace {
+        mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.is("rejected");
     }
 }
 

@@ -15,9 +15,12 @@
 //!   refuses ends the connection.
 //! - An export is for one connection: the key in its descriptor is of no use to anybody else. Dropping or
 //!   [revoking](crate::endpoint::Export::revoke) it takes the memory back, at once.
-//! - The owner goes on using its memory, by [copying](crate::verbs::Memory::read) or, for numbers, by what
-//!   is atomic among all peers: [`compare_swap`](crate::endpoint::Connection::compare_swap) and
-//!   [`fetch_add`](crate::endpoint::Connection::fetch_add).
+//! - The owner goes on using its memory, by copying alone: [`read`](crate::verbs::Memory::read) and
+//!   [`write`](crate::verbs::Memory::write), which are not atomic. Numbers that several change are for
+//!   the peers, by [`compare_swap`](crate::endpoint::Connection::compare_swap) and
+//!   [`fetch_add`](crate::endpoint::Connection::fetch_add), which change the memory of the other end, each at
+//!   once among those that the owner's device carries out; what the owner writes to such a number
+//!   meanwhile may be lost, or undo a change.
 //! - A read that meets a write may see parts of both. Where that matters, put a checksum or a counter on
 //!   both sides of it, as the example `key_value` does.
 //! - A write is not heard of. To tell the peer, [send](crate::endpoint::Connection::post) it a message afterwards:

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time;
 
 use super::halves::{ReceiveHalf, SendHalf};
-use super::off::{Slow, off, refused};
+use super::off::{Slow, cancelled, off, refused};
 use super::waiting::until;
 #[cfg(doc)]
 use crate::endpoint;
@@ -15,7 +15,7 @@ use crate::endpoint::Connection as Blocking;
 use crate::endpoint::Counters;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::sending::AT_ONCE;
-use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::shared::{Operation, Patience, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::traffic::End;
 use crate::error::{ErrorKind, Result};
@@ -189,8 +189,10 @@ impl Connection {
 
     /// Ends the connection in good order, within `timeout`: see [`endpoint::Connection::close`].
     ///
-    /// Dropped before, the connection is there still, but the peer may have been told of its end:
-    /// then messages are received, and none sent. It may be closed again, or aborted.
+    /// Dropped before it is polled, it does nothing. Dropped while it waits until all is sent, or for
+    /// the peer's answer, the connection is there still, but the peer may have been told of its end,
+    /// or be told yet: then messages are received, and none sent. It may be closed again, or aborted.
+    /// Dropped later, in the [abort](Self::abort) that is the end of it, that goes on.
     ///
     /// # Errors
     ///
@@ -209,8 +211,18 @@ impl Connection {
     }
 
     async fn end(&self) -> Result<()> {
-        self.until(Operation::Close, State::finish).await??;
-        self.shared().has_finished()?;
+        loop {
+            self.until(Operation::Close, State::flushed).await?;
+            let shared = Arc::clone(self.shared());
+            let told = off(move || shared.finish(Patience::within(Duration::ZERO))).await;
+            match told
+                .ok_or_else(|| cancelled(Operation::Close.name(), self.shared().name.clone()))?
+            {
+                // Others have posted meanwhile.
+                Err(error) if *error.kind() == ErrorKind::TimedOut => {}
+                told => break told?,
+            }
+        }
         self.until(Operation::Close, State::closed).await
     }
 

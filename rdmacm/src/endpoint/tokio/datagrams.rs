@@ -217,7 +217,7 @@ impl DatagramSocket {
     }
 
     /// Joins a multicast group: see [`endpoint::DatagramSocket::join`]. Dropping the [`Group`] leaves
-    /// it, with a command to the kernel.
+    /// it, with a command to the kernel: [`leave`](Self::leave) is for tasks.
     ///
     /// Dropped before, the group is left, if it was joined.
     ///
@@ -229,6 +229,20 @@ impl DatagramSocket {
         let joining = Joining::begin(self.shared(), group.into(), membership, true)?;
         let answer = self.until(Operation::Join, |state| joining.answer(state)).await;
         joining.end(answer.and_then(|answer| answer))
+    }
+
+    /// Leaves a multicast group, of whichever socket: see [`Group::leave`].
+    ///
+    /// Dropped before it is polled, the group is left by who drops it; later, that goes on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Group::leave`]; ECANCELED where the runtime ends, with which it is left too.
+    #[doc(alias = "rdma_leave_multicast")]
+    pub async fn leave(group: Group) -> Result<()> {
+        let address = group.address();
+        let left = off(move || group.leave()).await;
+        left.ok_or_else(|| cancelled("leave", format!("the group {address}")))?
     }
 
     /// Ends the socket at once, as [`endpoint::DatagramSocket::abort`], and waits until the kernel's

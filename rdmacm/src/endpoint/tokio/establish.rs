@@ -7,6 +7,7 @@ use tokio::time;
 use super::Connection;
 use super::off::{Slow, cancelled, off, refused};
 use crate::addr::Address;
+use crate::cm::RejectReason;
 use crate::endpoint::deadline::within;
 use crate::endpoint::{self, Connecting, Connector, Incoming, Settings};
 use crate::error::{ErrorKind, Result};
@@ -59,6 +60,26 @@ impl Connection {
         let until = within(timeout);
         let (settings, private_data) = (settings.clone(), private_data.to_vec());
         establish(move || incoming.start_by(&settings, &private_data, until)).await
+    }
+
+    /// Rejects a request, with a reason and bytes for the peer's program: see [`Incoming::reject`].
+    ///
+    /// Dropped before it is polled, the request is rejected by who drops it, without these; later,
+    /// that goes on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Incoming::reject`]; ECANCELED where the runtime ends, with which it is rejected
+    /// too.
+    #[doc(alias = "rdma_reject")]
+    pub async fn reject(
+        incoming: Incoming,
+        reason: RejectReason,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let private_data = private_data.to_vec();
+        let rejected = off(move || incoming.reject(reason, &private_data)).await;
+        rejected.ok_or_else(|| cancelled("reject", "a request"))?
     }
 }
 

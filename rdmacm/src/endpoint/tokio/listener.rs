@@ -55,11 +55,12 @@ impl Listener {
     pub fn from_blocking(listener: endpoint::Listener) -> Result<Self> {
         const WATCH: (&str, &str) = ("watch", "a listener");
         let failed = |errno| Error::os(WATCH.0, WATCH.1, errno);
+        let listener = Slow::new(listener);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed)?;
+        epoll.add(&*listener, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed)?;
         let watched = Watched::new(Arc::new(epoll));
         let watched = watched.map_err(|error| refused(WATCH.0, WATCH.1, &error))?;
-        Ok(Self { watched, listener: Slow::new(listener), looking: Mutex::default() })
+        Ok(Self { watched, listener, looking: Mutex::default() })
     }
 
     /// One of threads.
@@ -73,7 +74,8 @@ impl Listener {
     }
 
     /// The next request: see [`endpoint::Listener::incoming`]. It is accepted by
-    /// [`Connection::accept`](super::Connection::accept).
+    /// [`Connection::accept`](super::Connection::accept), or rejected by
+    /// [`Connection::reject`](super::Connection::reject).
     ///
     /// Dropped before, it has taken none.
     ///

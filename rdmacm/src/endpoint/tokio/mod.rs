@@ -32,15 +32,31 @@
 //!
 //! What [takes its time](super#calls-that-take-their-time) in the kernel does so on the threads of
 //! the runtime for blocking work (`spawn_blocking`), of which it starts as many as there are such
-//! calls at once, up to `max_blocking_threads`: connecting and accepting, binding a socket and making
-//! the address handle of a peer, exporting, aborting and the last part of closing; and the end of a
-//! listener, a connection or a socket that is dropped within a runtime. Where there is none the thread
+//! calls at once, up to `max_blocking_threads`: [connecting](Connection::connect),
+//! [accepting](Connection::accept) and [rejecting](Connection::reject); [binding a
+//! socket](DatagramSocket::bind), making the address handle of a peer, and [leaving a
+//! group](DatagramSocket::leave); [exporting](Connection::export) and
+//! [revoking](Connection::revoke); [aborting](Connection::abort), and of
+//! [closing](Connection::close) telling the peer and the last part; and the end of a listener, a
+//! connection or a socket that is dropped within a runtime. Where there is none the thread
 //! does it that drops it, and so does a thread of tasks where the system has no other one, of which
 //! tokio tells by the message of a panic (and with `panic = "abort"` by ending the program).
 //!
-//! On the spot are dropped: an [`Incoming`], an [`Export`], a [`Group`], and the last [`Buffer`],
-//! [`Message`] or [`Peer`] of a connection or socket that has ended, with which its memory is
-//! deregistered.
+//! On the spot, by the thread of the task, the kernel makes and destroys objects:
+//!
+//! - Where a call does so that is not `async`: in [`Listener::bind`], and in what is done with the
+//!   things of the [module above](super), as [`Export::revoke`], [`Incoming::reject`] and
+//!   [`Group::leave`].
+//! - Where these are dropped: an [`Incoming`], which rejects it; an [`Export`], which revokes it; a
+//!   [`Group`], which leaves it; the future of a call that has not been polled and has one of them;
+//!   and the last [`Buffer`], [`Message`] or [`Peer`] of a connection or socket that has ended, with
+//!   which its memory is deregistered.
+//! - In [`DatagramSocket::resolve`], which makes an id to ask by, that goes with the answer or the
+//!   future; in [`DatagramSocket::join`], which asks for the group, and leaves it where the future is
+//!   dropped; and where a socket that waits answers peers that ask for it.
+//!
+//! While a peer is told of the end, or a group is left, other calls of the same connection or socket
+//! wait for that on the spot.
 #[cfg(doc)]
 use super::{Buffer, Connector, Export, Group, Incoming, Message, Peer};
 

@@ -16,7 +16,7 @@ impl Connection {
     /// Lets the peer reach `memory`, as far as `rights` go: see [`endpoint::Connection::export`].
     ///
     /// Dropped before, it has exported nothing that stays. The [`Export`] is revoked by who drops
-    /// it, which takes its time.
+    /// it, which takes its time: [`revoke`](Self::revoke) is for tasks.
     ///
     /// # Errors
     ///
@@ -28,6 +28,19 @@ impl Connection {
         let exported = off(move || Export::new(&pd, &memory, rights).map(Slow::new)).await;
         let late = || cancelled("export memory over", self.shared().name.clone());
         exported.ok_or_else(late)?.map(Slow::into_inner)
+    }
+
+    /// Takes back what was exported, by whichever connection: see [`Export::revoke`].
+    ///
+    /// Dropped before it is polled, it is revoked by who drops it; later, that goes on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Export::revoke`]; ECANCELED where the runtime ends, with which it is revoked too.
+    #[doc(alias = "rdma_dereg_mr")]
+    pub async fn revoke(export: Export) -> Result<()> {
+        let revoked = off(move || export.revoke()).await;
+        revoked.ok_or_else(|| cancelled("revoke", "exported memory"))?
     }
 
     /// Writes what is in `buffer` to the peer's memory, and gives the buffer back when that is done:
@@ -77,7 +90,9 @@ impl Connection {
     /// Compares a number of the peer's memory, and stores another one there if they are equal: see
     /// [`endpoint::Connection::compare_swap`].
     ///
-    /// Dropped before, nobody knows whether it was done.
+    /// Dropped before it is polled, or while it waits for a [buffer](Self::buffer), it changes nothing;
+    /// later, nobody knows whether it was done, and the buffer goes back to the connection when that
+    /// is decided.
     ///
     /// # Errors
     ///
@@ -95,7 +110,9 @@ impl Connection {
 
     /// Adds to a number of the peer's memory: see [`endpoint::Connection::fetch_add`].
     ///
-    /// Dropped before, nobody knows whether it was done.
+    /// Dropped before it is polled, or while it waits for a [buffer](Self::buffer), it changes nothing;
+    /// later, nobody knows whether it was done, and the buffer goes back to the connection when that
+    /// is decided.
     ///
     /// # Errors
     ///

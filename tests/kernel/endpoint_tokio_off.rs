@@ -1,0 +1,211 @@
+//! The safe tier for tasks: what takes its time in the kernel, while the only thread for that does something else.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::cm::{Membership, RejectReason};
+use rdmacm::device::Resources;
+use rdmacm::endpoint::tokio::{Connection, DatagramSocket, Listener};
+use rdmacm::endpoint::{Connector, DatagramSettings, Memory, Rights, Settings};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::task::{self, JoinHandle};
+use tokio::time;
+
+use crate::bed::{LONG, rxe};
+use crate::endpoint_connect::{self, objects_at};
+use crate::endpoint_tokio::{eventually_as, in_time, pair};
+
+fn objects() -> Resources {
+    objects_at(rxe(0))
+}
+
+/// Runs a test where tasks have one thread, and blocking work another one; nothing is left then.
+fn with_one_thread_for_blocking_work(test: impl Future<Output = ()>) {
+    let before = objects();
+    let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(test);
+    drop(runtime);
+    assert_eq!(objects(), before);
+}
+
+/// The thread for blocking work: it does nothing else until this is released.
+struct Held {
+    releases: mpsc::Sender<()>,
+    busy: JoinHandle<()>,
+}
+
+impl Held {
+    /// Holds it, when all is done that it has to do.
+    async fn new() -> Self {
+        let (begins, begun) = oneshot::channel();
+        let (releases, released) = mpsc::channel::<()>();
+        let busy = task::spawn_blocking(move || {
+            begins.send(()).expect("it is waited for");
+            released.recv().expect_err("nobody says anything");
+        });
+        in_time(begun).await.expect("it has begun");
+        Self { releases, busy }
+    }
+
+    async fn release(self) {
+        drop(self.releases);
+        in_time(self.busy).await.expect("it ends");
+    }
+}
+
+/// What comes of `call`, which does nothing before it has a thread for it.
+async fn waits_for_a_thread<F: Future>(call: F) -> F::Output {
+    let held = Held::new().await;
+    let there = objects();
+    let mut call = pin!(call);
+    let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).map(drop)));
+    assert!(first.await.is_pending(), "it waits for nobody");
+    assert_eq!(objects(), there, "it has been done here");
+    held.release().await;
+    in_time(call).await
+}
+
+async fn socket() -> DatagramSocket {
+    DatagramSocket::bind(rxe(0), &DatagramSettings::default()).await.expect("bind")
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn exporting_and_revoking_leave_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let memory = Memory::new(4096).expect("memory");
+        let without = objects();
+        let export = waits_for_a_thread(server.export(&memory, Rights::READ)).await;
+        let export = export.expect("export");
+        assert_ne!(objects(), without);
+        waits_for_a_thread(Connection::revoke(export)).await.expect("revoke");
+        assert_eq!(objects(), without, "it is revoked");
+        drop((client, server));
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn aborting_leaves_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let there = objects();
+        waits_for_a_thread(client.abort()).await;
+        assert_ne!(objects(), there, "it has ended");
+        let socket = socket().await;
+        let there = objects();
+        waits_for_a_thread(socket.abort()).await;
+        assert_ne!(objects(), there, "it has ended");
+        drop(server);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn telling_the_peer_of_the_end_leaves_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let held = Held::new().await;
+        let mut closing = pin!(client.close(LONG));
+        let first = poll_fn(|context| Poll::Ready(closing.as_mut().poll(context).map(drop)));
+        assert!(first.await.is_pending(), "the peer has not heard of it");
+        // There is none when the peer has been told.
+        drop(in_time(client.buffer()).await.expect("a buffer"));
+        held.release().await;
+        let peer = task::spawn(async move {
+            assert!(server.recv().await.expect("receive").is_none(), "the end");
+            server.abort().await;
+        });
+        in_time(closing).await.expect("close");
+        in_time(peer).await.expect("it has heard of the end");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_end_of_closing_leaves_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let held = Held::new().await;
+        let there = objects();
+        let closing = task::spawn(async move { client.close(Duration::ZERO).await });
+        // Its time is over before, and it has only to end.
+        time::sleep(Duration::from_millis(20)).await;
+        assert!(!closing.is_finished(), "it waits for nobody");
+        assert_eq!(objects(), there, "it has ended here");
+        held.release().await;
+        let error = in_time(closing).await.expect("it lives").expect_err("it was late");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+        drop(server);
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rejecting_leaves_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let listener = Listener::bind(rxe(0)).expect("listen");
+        let server = listener.local_addr().expect("an IP address");
+        let asking = thread::spawn(move || Connector::new().timeout(LONG).connect(server));
+        let incoming = in_time(listener.incoming()).await.expect("a request");
+        let rejecting = Connection::reject(incoming, RejectReason::CONSUMER_DEFINED, b"no");
+        waits_for_a_thread(rejecting).await.expect("reject");
+        let error = asking.join().expect("it lives").expect_err("it is rejected");
+        let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
+        assert!(rejection.private_data.starts_with(b"no"), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn binding_and_leaving_a_group_leave_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let settings = DatagramSettings::default();
+        let socket = waits_for_a_thread(DatagramSocket::bind(rxe(0), &settings)).await;
+        let socket = socket.expect("bind");
+        for _ in 0..2 {
+            // The second time it is not in the group any more.
+            let group = SocketAddr::from(([239, 1, 8, 1], 0));
+            let group = in_time(socket.join(group, Membership::Full)).await.expect("join");
+            waits_for_a_thread(DatagramSocket::leave(group)).await.expect("leave");
+        }
+    });
+}
+
+/// Of what is dropped, with what it has.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_dropped_leaves_the_thread() {
+    with_one_thread_for_blocking_work(async {
+        let before = objects();
+        let connection = || async {
+            let both = endpoint_connect::pair(rxe(0), &Settings::default());
+            both.map(|one| Connection::from_blocking(one).expect("the runtime watches it"))
+        };
+        goes_later(connection().await, &before).await;
+        let [client, server] = connection().await;
+        goes_later([client.split(), server.split()], &before).await;
+        goes_later(socket().await, &before).await;
+        goes_later(Listener::bind(rxe(0)).expect("listen"), &before).await;
+    });
+}
+
+/// Drops `value`, of which all is there until there is a thread.
+async fn goes_later<T>(value: T, before: &Resources) {
+    let held = Held::new().await;
+    let there = objects();
+    assert_ne!(there, *before);
+    drop(value);
+    assert_eq!(objects(), there, "it has gone here");
+    held.release().await;
+    eventually_as(rxe(0), before).await;
+}

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Memory, Remote, Rights, Settings};
 use rdmacm::verbs::{SendFlags, SendOperation, WcStatus};
+use rdmacm::{ErrorKind, Result};
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::{objects_at, pair};
@@ -171,6 +171,106 @@ fn siw_changes_no_numbers() {
         let remote = sent(&server, &client, &export.descriptor());
         let error = client.fetch_add(&remote, 0, 1).expect_err("siw has none");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    }
+}
+
+/// How a peer comes to 8 bytes of memory at an offset.
+type Access = fn(&Connection, &Remote, u64) -> Result<()>;
+
+/// What a number is before it is changed.
+const HELD: u64 = 0x0707_0707_0707_0707;
+
+/// Each access with the right to it.
+const ACCESSES: [(Rights, Access); 4] = [
+    (Rights::READ, |peer, at, offset| {
+        peer.read_timeout(filled(peer, &[0; 8]), at, offset, LONG).map(drop)
+    }),
+    (Rights::WRITE, |peer, at, offset| {
+        peer.write_timeout(filled(peer, &[1; 8]), at, offset, LONG).map(drop)
+    }),
+    (Rights::ATOMIC, |peer, at, offset| {
+        peer.compare_swap_timeout(at, offset, HELD, 1, LONG).map(drop)
+    }),
+    (Rights::ATOMIC, |peer, at, offset| peer.fetch_add_timeout(at, offset, 1, LONG).map(drop)),
+];
+
+/// Memory of which each number is [`HELD`].
+fn held() -> Memory {
+    let mut memory = Memory::new(64).expect("memory");
+    memory.write(0, &[7; 64]).expect("within");
+    memory
+}
+
+/// That the device of `server` has refused what `client` has come to from `access`, which ends their connection.
+#[track_caller]
+fn assert_refused(
+    [client, server]: &[Connection; 2],
+    memory: &Memory,
+    access: impl FnOnce(&Connection) -> Result<()>,
+    is_write: bool,
+) {
+    let is_iwarp = server.local_addr().is_some_and(|local| local.ip() == siw(0).ip());
+    match access(client) {
+        // On iWARP it is written when TCP has it.
+        Ok(()) => assert!(is_iwarp && is_write, "it had success"),
+        Err(error) if is_iwarp => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
+        Err(error) => {
+            let refused = ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR);
+            assert_eq!(*error.kind(), refused, "{error}");
+        }
+    }
+    // Nothing comes behind it.
+    if let Ok(mut buffer) = client.buffer_timeout(LONG) {
+        buffer.set_len(1).expect("it fits");
+        drop(client.post(buffer));
+    }
+    match server.recv_timeout(LONG) {
+        Ok(after) => assert!(after.is_none(), "the connection goes on"),
+        Err(error) => {
+            let failed = ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR);
+            assert_eq!((error.kind(), is_iwarp), (&failed, false), "{error}");
+        }
+    }
+    let mut bytes = [0; 64];
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!(bytes, [7; 64]);
+}
+
+/// What a peer may do is for the device of who owns the memory to know, whatever the peer makes of its descriptor.
+fn rights_are_the_devices(address: SocketAddr, given: Rights, accesses: &[(Rights, Access)]) {
+    for (needs, access) in accesses {
+        if given.contains(*needs) {
+            continue;
+        }
+        let both = begun(address);
+        let [client, server] = &both;
+        let memory = held();
+        let export = server.export(&memory, given).expect("export");
+        let mut descriptor = export.descriptor();
+        descriptor[1] = Rights::all().bits();
+        let forged = sent(server, client, &descriptor);
+        assert_eq!(forged.rights(), Rights::all());
+        let named = Remote::new(forged.addr(), forged.rkey(), forged.len(), Rights::all());
+        assert_eq!(named.expect("it is there"), forged);
+        let is_write = *needs == Rights::WRITE;
+        assert_refused(&both, &memory, |client| access(client, &forged, 0), is_write);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_rights_are_the_devices() {
+    for given in [Rights::empty(), Rights::READ, Rights::WRITE, Rights::ATOMIC, BOTH] {
+        rights_are_the_devices(rxe(0), given, &ACCESSES);
+    }
+}
+
+/// siw lets the peer read in any case, and has no atomics.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_right_to_write_is_the_devices() {
+    for given in [Rights::empty(), Rights::READ] {
+        rights_are_the_devices(siw(0), given, &ACCESSES[1..2]);
     }
 }
 

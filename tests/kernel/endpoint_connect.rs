@@ -13,6 +13,7 @@ use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Settings};
 
 use crate::bed::{LONG, announce, asleep, assert_invalid, device, rxe, rxe_v6, siw, siw_v6};
 use crate::child::in_child;
+use crate::endpoint_end::to_low_peer;
 
 /// A connection within this process: the side that connected, and the one that accepted.
 pub(crate) fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
@@ -80,6 +81,20 @@ fn rxe_both_sides_know_each_other() {
 fn siw_both_sides_know_each_other() {
     both_sides_know_each_other(siw(0));
     both_sides_know_each_other(siw_v6(0));
+}
+
+/// What the packets carry the peer has of the request, for its own.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_type_of_service_is_the_traffic_class_of_both() {
+    for (connector, class) in [
+        (Connector::new().type_of_service(0x28), 0x28),
+        (Connector::new().type_of_service(0x28).source(rxe(0)), 0x28),
+        (Connector::new(), 0),
+    ] {
+        let (_connection, peer) = to_low_peer(&connector);
+        assert_eq!(peer.io.qp().query().expect("query").dest.traffic_class, class);
+    }
 }
 
 /// What becomes of a client whose request `answer` answers.

@@ -271,12 +271,16 @@ fn siw_the_end_overtakes_what_is_sent() {
 
 /// A connection, and its peer on the other level, whose queue pair anything can be done to.
 pub(crate) fn with_low_peer(keep_alive: Option<Duration>) -> (Connection, Side) {
+    let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
+    // About a millisecond.
+    to_low_peer(&Connector::new().ack_timeout(8).settings(settings))
+}
+
+/// A connection of `connector`, and such a peer.
+pub(crate) fn to_low_peer(connector: &Connector) -> (Connection, Side) {
     let channel = channel();
     let (_listener, server) = listen(&channel, rxe(0));
     thread::scope(|scope| {
-        let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
-        // About a millisecond.
-        let connector = Connector::new().ack_timeout(8).settings(settings);
         let peer = scope.spawn(|| {
             let peer = Side::new(request(&channel), Shape::default());
             peer.id.accept(&ConnParam::default()).expect("accept");

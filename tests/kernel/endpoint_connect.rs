@@ -13,7 +13,7 @@ use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Memory, Rights
 use rdmacm::verbs::WcStatus;
 
 use crate::bed::{
-    LONG, announce, ask, asleep, assert_invalid, channel, device, rxe, rxe_v6, siw, siw_v6,
+    LONG, announce, ask, asleep, assert_invalid, channel, device, rxe, rxe_v6, siw, siw_v6, stuck,
 };
 use crate::child::in_child;
 use crate::endpoint_end::to_low_peer;
@@ -293,6 +293,35 @@ fn nobody_answers() {
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     drop(listener);
     assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// siw does not give an attempt up before the peer has said something: the call comes back late, but of its deadline.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_nobody_answers() {
+    let before = objects_at(siw(0));
+    let listener = Listener::bind(siw(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let short = Duration::from_millis(50);
+    let (says, hears) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let connector = Connector::new().connect_timeout(short);
+            announce(&says);
+            connector.connect(server)
+        });
+        let client_thread = hears.recv().expect("the thread begins");
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        stuck(client_thread);
+        drop(incoming);
+        let error = client.join().expect("the client lives").expect_err("nobody has answered");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+        assert!(error.subject().contains("ESTABLISHED"), "{error}");
+    });
+    let error = listener.incoming_timeout(short).expect_err("nobody asks");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    drop(listener);
+    assert_eq!(objects_at(siw(0)), before);
 }
 
 #[test]

@@ -165,6 +165,24 @@ fn closing_has_a_deadline() {
     client.close(LONG).expect("it is closed");
 }
 
+/// iWARP has no answer to wait for, and what is not there does not come.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_closing_waits_for_no_answer() {
+    let before = parts_at(siw(0));
+    let [client, server] = pair(siw(0), &Settings::default());
+    for side in [&client, &server] {
+        let error = side.recv_timeout(Duration::from_millis(10)).expect_err("there is nothing");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    }
+    client.post(filled(&client, b"last")).expect("post");
+    client.close(LONG).expect("nobody has to look");
+    receives(&server, b"last");
+    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    drop(server);
+    assert_eq!(parts_at(siw(0)), before);
+}
+
 /// A message that was posted before the peer went is lost, and closing says so.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

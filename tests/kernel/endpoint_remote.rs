@@ -1,6 +1,7 @@
 //! The safe tier: memory of the peer.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rdmacm::endpoint::{Connection, Memory, Remote, Rights, Settings};
 use rdmacm::verbs::{SendFlags, SendOperation, WcStatus};
@@ -312,6 +313,53 @@ fn rxe_what_was_revoked_or_forged_is_refused_there() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_what_was_revoked_or_forged_is_refused_there() {
     what_was_revoked_or_forged_is_refused_there(siw(0));
+}
+
+/// Whatever waits behind a message for which the peer has no buffer does so until the time for that is over, is done later
+/// all the same, and gives its buffer back then.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_has_a_deadline_is_done_later() {
+    let short = Duration::from_millis(20);
+    let settings = Settings { receive_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(rxe(0), &settings);
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, Rights::all()).expect("export");
+    let remote = export.remote();
+    client.post(filled(&client, b"one")).expect("post");
+    let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.post(filled(&client, b"two")).expect("post");
+    let buffer = || filled(&client, b"written!");
+    for (name, late) in [
+        ("write", client.write_timeout(buffer(), &remote, 8, short).map(drop)),
+        ("read", client.read_timeout(buffer(), &remote, 8, short).map(drop)),
+        ("compare_swap", client.compare_swap_timeout(&remote, 0, 0, 5, short).map(drop)),
+        ("fetch_add", client.fetch_add_timeout(&remote, 0, 3, short).map(drop)),
+        ("send", client.send_timeout(filled(&client, b"three"), short).map(drop)),
+        ("flush", client.flush_timeout(short)),
+    ] {
+        let error = late.expect_err(name);
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{name}: {error}");
+    }
+    let mut bytes = [1; 16];
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!(bytes, [0; 16], "nothing has overtaken the message");
+    drop(kept);
+    for text in [&b"two"[..], b"three"] {
+        let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+        assert_eq!(*message, *text);
+    }
+    client.flush_timeout(LONG).expect("flush");
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!((&bytes[..8], &bytes[8..]), (&8_u64.to_ne_bytes()[..], &b"written!"[..]));
+    let buffers = (0..settings.send_buffers).map(|_| client.try_buffer());
+    let buffers = buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
+    drop(buffers);
+    // And nothing of what was late is taken for what comes now.
+    assert_eq!(client.fetch_add_timeout(&remote, 0, 1, LONG).expect("add"), 8);
+    client.post(filled(&client, b"four")).expect("post");
+    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!(*message, *b"four");
 }
 
 /// Sides that have settled on no reads make none, whoever wants none: they would wait for ever.

@@ -195,11 +195,20 @@ pub(crate) fn announce(says: &Sender<Pid>) {
 
 /// Waits until a thread of this process sleeps.
 pub(crate) fn asleep(thread: Pid) {
-    let asleep = || {
+    until_in(thread, 'S');
+}
+
+/// Waits until a thread of this process waits for something of the kernel's that no signal ends.
+pub(crate) fn stuck(thread: Pid) {
+    until_in(thread, 'D');
+}
+
+fn until_in(thread: Pid, state: char) {
+    let is_in = || {
         let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("it runs");
-        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(state))
     };
-    while !asleep() {
+    while !is_in() {
         thread::yield_now();
     }
 }

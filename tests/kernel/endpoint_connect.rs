@@ -7,22 +7,32 @@ use std::time::Duration;
 
 use nix::unistd::alarm;
 use rdmacm::ErrorKind;
-use rdmacm::cm::RejectReason;
+use rdmacm::cm::{ConnParam, EventType, RejectReason};
 use rdmacm::device::Resources;
-use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Settings};
+use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Memory, Rights, Settings};
+use rdmacm::verbs::WcStatus;
 
-use crate::bed::{LONG, announce, asleep, assert_invalid, device, rxe, rxe_v6, siw, siw_v6};
+use crate::bed::{
+    LONG, announce, ask, asleep, assert_invalid, channel, device, rxe, rxe_v6, siw, siw_v6, stuck,
+};
 use crate::child::in_child;
+use crate::endpoint_end::to_low_peer;
+use crate::endpoint_messages::{filled, receives};
 
 /// A connection within this process: the side that connected, and the one that accepted.
 pub(crate) fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
+    pair_of(address, [settings; 2])
+}
+
+/// A connection whose sides have settings of their own.
+pub(crate) fn pair_of(address: SocketAddr, [ours, theirs]: [&Settings; 2]) -> [Connection; 2] {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+    let connector = Connector::new().settings(ours.clone()).timeout(LONG);
     thread::scope(|scope| {
         let client = scope.spawn(|| connector.connect(server).expect("connect"));
         let incoming = listener.incoming_timeout(LONG).expect("a request");
-        let accepted = incoming.accept(settings, &[], LONG).expect("accept");
+        let accepted = incoming.accept(theirs, &[], LONG).expect("accept");
         [client.join().expect("the client lives"), accepted]
     })
 }
@@ -80,6 +90,92 @@ fn rxe_both_sides_know_each_other() {
 fn siw_both_sides_know_each_other() {
     both_sides_know_each_other(siw(0));
     both_sides_know_each_other(siw_v6(0));
+}
+
+/// What the packets carry the peer has of the request, for its own.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn the_type_of_service_is_the_traffic_class_of_both() {
+    for (connector, class) in [
+        (Connector::new().type_of_service(0x28), 0x28),
+        (Connector::new().type_of_service(0x28).source(rxe(0)), 0x28),
+        (Connector::new(), 0),
+    ] {
+        let (_connection, peer) = to_low_peer(&connector);
+        assert_eq!(peer.io.qp().query().expect("query").dest.traffic_class, class);
+    }
+}
+
+/// The peer's depths, from the other side's point of view: what it holds the other one may have outstanding.
+fn depths(param: &ConnParam) -> [u8; 2] {
+    [param.initiator_depth, param.responder_resources]
+}
+
+/// Each side hears of what the other one has of reads, be it proposed or accepted.
+fn the_depths_are_carried(address: SocketAddr) {
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let proposed = Settings { responder_resources: 3, initiator_depth: 5, ..Settings::default() };
+    let own = Settings { responder_resources: 4, initiator_depth: 2, ..Settings::default() };
+    thread::scope(|scope| {
+        let connector = Connector::new().settings(proposed);
+        let client = scope.spawn(move || connector.connect(server).expect("connect"));
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        assert_eq!(depths(incoming.param()), [3, 5]);
+        let accepted = incoming.accept(&own, &[], LONG).expect("accept");
+        let client = client.join().expect("the client lives");
+        // Both have some.
+        for [reader, owner] in [[&client, &accepted], [&accepted, &client]] {
+            reader.post(filled(reader, b"hello")).expect("post");
+            receives(owner, b"hello");
+            let memory = Memory::new(8).expect("memory");
+            let export = owner.export(&memory, Rights::READ).expect("export");
+            let buffer = filled(reader, &[1; 8]);
+            let read = reader.read_timeout(buffer, &export.remote(), 0, LONG).expect("read");
+            assert_eq!(*read, [0; 8]);
+        }
+    });
+    let channel = channel();
+    let param = ConnParam { responder_resources: 3, initiator_depth: 5, ..ConnParam::default() };
+    let _asks = ask(&channel, server, &param);
+    let incoming = listener.incoming_timeout(LONG).expect("a request");
+    assert_eq!(depths(incoming.param()), [3, 5]);
+    let accepted = incoming.start(&own, &[], LONG).expect("accept");
+    let answer = channel.expect_event(EventType::Established).expect("it is accepted");
+    // siw holds as many as are asked for, and says what this side has of it, where others say what the peer has.
+    let expected = if address == siw(0) { [2, 5] } else { [4, 2] };
+    assert_eq!(depths(answer.connection().expect("of the server")), expected);
+    accepted.finish().expect("accept");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_the_depths_are_carried() {
+    the_depths_are_carried(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_depths_are_carried() {
+    the_depths_are_carried(siw(0));
+}
+
+/// How often a message is sent again is for who has no buffer for it to say, be it by asking or by accepting.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_message_is_sent_again_as_often_as_the_receiver_says() {
+    let patient = Settings::default();
+    let hasty = Settings { receive_buffers: 1, rnr_retry_count: 1, ..Settings::default() };
+    let [client, server] = pair_of(rxe(0), [&hasty, &patient]);
+    let [other_client, other_server] = pair_of(rxe(0), [&patient, &hasty]);
+    for [sender, receiver] in [[server, client], [other_client, other_server]] {
+        sender.post(filled(&sender, b"one")).expect("post");
+        let kept = receiver.recv_timeout(LONG).expect("receive").expect("a message");
+        let error = sender.send_timeout(filled(&sender, b"two"), LONG).expect_err("no buffer");
+        let failed = ErrorKind::Failed(WcStatus::IB_WC_RNR_RETRY_EXC_ERR);
+        assert_eq!(*error.kind(), failed, "{error}");
+        drop(kept);
+    }
 }
 
 /// What becomes of a client whose request `answer` answers.
@@ -197,6 +293,35 @@ fn nobody_answers() {
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     drop(listener);
     assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// siw does not give an attempt up before the peer has said something: the call comes back late, but of its deadline.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_nobody_answers() {
+    let before = objects_at(siw(0));
+    let listener = Listener::bind(siw(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let short = Duration::from_millis(50);
+    let (says, hears) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let connector = Connector::new().connect_timeout(short);
+            announce(&says);
+            connector.connect(server)
+        });
+        let client_thread = hears.recv().expect("the thread begins");
+        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        stuck(client_thread);
+        drop(incoming);
+        let error = client.join().expect("the client lives").expect_err("nobody has answered");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+        assert!(error.subject().contains("ESTABLISHED"), "{error}");
+    });
+    let error = listener.incoming_timeout(short).expect_err("nobody asks");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    drop(listener);
+    assert_eq!(objects_at(siw(0)), before);
 }
 
 #[test]

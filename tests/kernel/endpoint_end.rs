@@ -166,6 +166,24 @@ fn closing_has_a_deadline() {
     client.close(LONG).expect("it is closed");
 }
 
+/// iWARP has no answer to wait for, and what is not there does not come.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_closing_waits_for_no_answer() {
+    let before = parts_at(siw(0));
+    let [client, server] = pair(siw(0), &Settings::default());
+    for side in [&client, &server] {
+        let error = side.recv_timeout(Duration::from_millis(10)).expect_err("there is nothing");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    }
+    client.post(filled(&client, b"last")).expect("post");
+    client.close(LONG).expect("nobody has to look");
+    receives(&server, b"last");
+    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    drop(server);
+    assert_eq!(parts_at(siw(0)), before);
+}
+
 /// A message that was posted before the peer went is lost, and closing says so.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
@@ -304,12 +322,16 @@ fn siw_the_end_overtakes_what_is_sent() {
 
 /// A connection, and its peer on the other level, whose queue pair anything can be done to.
 pub(crate) fn with_low_peer(keep_alive: Option<Duration>) -> (Connection, Side) {
+    let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
+    // About a millisecond.
+    to_low_peer(&Connector::new().ack_timeout(8).settings(settings))
+}
+
+/// A connection of `connector`, and such a peer.
+pub(crate) fn to_low_peer(connector: &Connector) -> (Connection, Side) {
     let channel = channel();
     let (_listener, server) = listen(&channel, rxe(0));
     thread::scope(|scope| {
-        let settings = Settings { retry_count: 2, keep_alive, ..Settings::default() };
-        // About a millisecond.
-        let connector = Connector::new().ack_timeout(8).settings(settings);
         let peer = scope.spawn(|| {
             let peer = Side::new(request(&channel), Shape::default());
             peer.id.accept(&ConnParam::default()).expect("accept");

@@ -13,7 +13,7 @@ use rdmacm_tests::heap::allocations;
 
 use crate::bed::{LONG, announce, asleep, assert_invalid, rxe, siw};
 use crate::child::in_child;
-use crate::endpoint_connect::{objects_at, pair};
+use crate::endpoint_connect::{objects_at, pair, pair_of};
 use crate::process::forked;
 
 /// A buffer with `bytes`.
@@ -263,16 +263,8 @@ fn what_does_not_fit_is_an_error() {
 /// Each side has buffers of its own size: what is too long for the receiver's ends the connection.
 fn a_message_is_too_long(address: SocketAddr) {
     let before = objects_at(address);
-    let listener = rdmacm::endpoint::Listener::bind(address).expect("listen");
-    let server = listener.local_addr().expect("an IP address");
-    let [client, server] = thread::scope(|scope| {
-        let connector = rdmacm::endpoint::Connector::new();
-        let client = scope.spawn(move || connector.connect(server).expect("connect"));
-        let small = Settings { buffer_size: 64, ..Settings::default() };
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
-        let accepted = incoming.accept(&small, &[], LONG).expect("accept");
-        [client.join().expect("the client lives"), accepted]
-    });
+    let small = Settings { buffer_size: 64, ..Settings::default() };
+    let [client, server] = pair_of(address, [&Settings::default(), &small]);
     drop(client.send_timeout(filled(&client, &[1; 64]), LONG).expect("this fits"));
     client.post(filled(&client, &[2; 65])).expect("post");
     receives(&server, &[1; 64]);
@@ -295,7 +287,7 @@ fn a_message_is_too_long(address: SocketAddr) {
         kind => assert_eq!((kind, address), (&ErrorKind::Disconnected, siw(0))),
     }
     client.abort();
-    drop((client, server, listener));
+    drop((client, server));
     assert_eq!(objects_at(address), before);
 }
 

@@ -25,7 +25,7 @@ pub(crate) type Call = (&'static str, fn(&Connection, &mut dyn FnMut()) -> Resul
 
 /// All calls that wait, on a connection whose peer has no buffer for what was sent first: all that needs the peer waits
 /// behind that. Each says when it will wait.
-pub(crate) const CALLS: [Call; 9] = [
+pub(crate) const CALLS: [Call; 10] = [
     ("send", |connection, waits| {
         let buffer = connection.buffer()?;
         waits();
@@ -66,6 +66,14 @@ pub(crate) const CALLS: [Call; 9] = [
         }
         waits();
         connection.buffer_timeout(LONG).map(drop)
+    }),
+    ("post_bytes", |connection, waits| {
+        let mut taken = Vec::new();
+        while let Some(buffer) = now(connection.try_buffer()) {
+            taken.push(buffer);
+        }
+        waits();
+        connection.post_bytes_timeout(b"x", LONG)
     }),
     ("close", |connection, waits| {
         waits();

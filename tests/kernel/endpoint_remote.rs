@@ -1,10 +1,11 @@
 //! The safe tier: memory of the peer.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Memory, Remote, Rights, Settings};
 use rdmacm::verbs::{SendFlags, SendOperation, WcStatus};
+use rdmacm::{ErrorKind, Result};
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::{objects_at, pair};
@@ -174,34 +175,191 @@ fn siw_changes_no_numbers() {
     }
 }
 
-/// What the peer has taken back, or never gave, ends the connection, and harms nobody.
+/// How a peer comes to 8 bytes of memory at an offset.
+type Access = fn(&Connection, &Remote, u64) -> Result<()>;
+
+/// What a number is before it is changed.
+const HELD: u64 = 0x0707_0707_0707_0707;
+
+/// Each access with the right to it.
+const ACCESSES: [(Rights, Access); 4] = [
+    (Rights::READ, |peer, at, offset| {
+        peer.read_timeout(filled(peer, &[0; 8]), at, offset, LONG).map(drop)
+    }),
+    (Rights::WRITE, |peer, at, offset| {
+        peer.write_timeout(filled(peer, &[1; 8]), at, offset, LONG).map(drop)
+    }),
+    (Rights::ATOMIC, |peer, at, offset| {
+        peer.compare_swap_timeout(at, offset, HELD, 1, LONG).map(drop)
+    }),
+    (Rights::ATOMIC, |peer, at, offset| peer.fetch_add_timeout(at, offset, 1, LONG).map(drop)),
+];
+
+/// Memory of which each number is [`HELD`].
+fn held() -> Memory {
+    let mut memory = Memory::new(64).expect("memory");
+    memory.write(0, &[7; 64]).expect("within");
+    memory
+}
+
+/// That the device of `server` has refused what `client` has come to from `access`, which ends their connection.
+#[track_caller]
+fn assert_refused(
+    [client, server]: &[Connection; 2],
+    memory: &Memory,
+    access: impl FnOnce(&Connection) -> Result<()>,
+    is_write: bool,
+) {
+    let is_iwarp = server.local_addr().is_some_and(|local| local.ip() == siw(0).ip());
+    match access(client) {
+        // On iWARP it is written when TCP has it.
+        Ok(()) => assert!(is_iwarp && is_write, "it had success"),
+        Err(error) if is_iwarp => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
+        Err(error) => {
+            let refused = ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR);
+            assert_eq!(*error.kind(), refused, "{error}");
+        }
+    }
+    // Nothing comes behind it.
+    if let Ok(mut buffer) = client.buffer_timeout(LONG) {
+        buffer.set_len(1).expect("it fits");
+        drop(client.post(buffer));
+    }
+    match server.recv_timeout(LONG) {
+        Ok(after) => assert!(after.is_none(), "the connection goes on"),
+        Err(error) => {
+            let failed = ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR);
+            assert_eq!((error.kind(), is_iwarp), (&failed, false), "{error}");
+        }
+    }
+    let mut bytes = [0; 64];
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!(bytes, [7; 64]);
+}
+
+/// What a peer may do is for the device of who owns the memory to know, whatever the peer makes of its descriptor.
+fn rights_are_the_devices(address: SocketAddr, given: Rights, accesses: &[(Rights, Access)]) {
+    for (needs, access) in accesses {
+        if given.contains(*needs) {
+            continue;
+        }
+        let both = begun(address);
+        let [client, server] = &both;
+        let memory = held();
+        let export = server.export(&memory, given).expect("export");
+        let mut descriptor = export.descriptor();
+        descriptor[1] = Rights::all().bits();
+        let forged = sent(server, client, &descriptor);
+        assert_eq!(forged.rights(), Rights::all());
+        let named = Remote::new(forged.addr(), forged.rkey(), forged.len(), Rights::all());
+        assert_eq!(named.expect("it is there"), forged);
+        let is_write = *needs == Rights::WRITE;
+        assert_refused(&both, &memory, |client| access(client, &forged, 0), is_write);
+    }
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_was_revoked_or_forged_is_refused_there() {
+fn rxe_rights_are_the_devices() {
+    for given in [Rights::empty(), Rights::READ, Rights::WRITE, Rights::ATOMIC, BOTH] {
+        rights_are_the_devices(rxe(0), given, &ACCESSES);
+    }
+}
+
+/// siw lets the peer read in any case, and has no atomics.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_right_to_write_is_the_devices() {
+    for given in [Rights::empty(), Rights::READ] {
+        rights_are_the_devices(siw(0), given, &ACCESSES[1..2]);
+    }
+}
+
+/// What the peer has taken back, or never gave, ends the connection, and harms nobody.
+fn what_was_revoked_or_forged_is_refused_there(address: SocketAddr) {
     // Of another key, another address, and more bytes than there are.
-    for forgery in [None, Some((7, 0)), Some((14, 0)), Some((22, 64))] {
-        let [client, server] = begun(rxe(0));
-        let memory = Memory::new(64).expect("memory");
+    let forgeries = [None, Some((7, 0)), Some((14, 0)), Some((22, 64))];
+    for (forgery, (needs, access)) in
+        forgeries.iter().flat_map(|forgery| ACCESSES[..2].iter().map(move |each| (forgery, each)))
+    {
+        let both = begun(address);
+        let [client, server] = &both;
+        let memory = held();
         let export = server.export(&memory, BOTH).expect("export");
         let mut descriptor = export.descriptor();
         if let Some((place, _)) = forgery {
-            descriptor[place] ^= 0xff;
+            descriptor[*place] ^= 0xff;
         }
-        let remote = sent(&server, &client, &descriptor);
+        let remote = sent(server, client, &descriptor);
         let (_kept, offset) = match forgery {
-            Some((_, offset)) => (Some(export), offset),
+            Some((_, offset)) => (Some(export), *offset),
             None => {
                 export.revoke().expect("revoke");
                 (None, 0)
             }
         };
-        let error = client.write_timeout(filled(&client, b"x"), &remote, offset, LONG);
-        let error = error.expect_err("the peer refuses it");
-        assert_eq!(*error.kind(), ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR), "{error}");
-        let mut bytes = [1; 64];
-        memory.read(0, &mut bytes).expect("within");
-        assert_eq!(bytes, [0; 64]);
+        let is_write = *needs == Rights::WRITE;
+        assert_refused(&both, &memory, |client| access(client, &remote, offset), is_write);
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_what_was_revoked_or_forged_is_refused_there() {
+    what_was_revoked_or_forged_is_refused_there(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_what_was_revoked_or_forged_is_refused_there() {
+    what_was_revoked_or_forged_is_refused_there(siw(0));
+}
+
+/// Whatever waits behind a message for which the peer has no buffer does so until the time for that is over, is done later
+/// all the same, and gives its buffer back then.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_has_a_deadline_is_done_later() {
+    let short = Duration::from_millis(20);
+    let settings = Settings { receive_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(rxe(0), &settings);
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, Rights::all()).expect("export");
+    let remote = export.remote();
+    client.post(filled(&client, b"one")).expect("post");
+    let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.post(filled(&client, b"two")).expect("post");
+    let buffer = || filled(&client, b"written!");
+    for (name, late) in [
+        ("write", client.write_timeout(buffer(), &remote, 8, short).map(drop)),
+        ("read", client.read_timeout(buffer(), &remote, 8, short).map(drop)),
+        ("compare_swap", client.compare_swap_timeout(&remote, 0, 0, 5, short).map(drop)),
+        ("fetch_add", client.fetch_add_timeout(&remote, 0, 3, short).map(drop)),
+        ("send", client.send_timeout(filled(&client, b"three"), short).map(drop)),
+        ("flush", client.flush_timeout(short)),
+    ] {
+        let error = late.expect_err(name);
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{name}: {error}");
+    }
+    let mut bytes = [1; 16];
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!(bytes, [0; 16], "nothing has overtaken the message");
+    drop(kept);
+    for text in [&b"two"[..], b"three"] {
+        let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+        assert_eq!(*message, *text);
+    }
+    client.flush_timeout(LONG).expect("flush");
+    memory.read(0, &mut bytes).expect("within");
+    assert_eq!((&bytes[..8], &bytes[8..]), (&8_u64.to_ne_bytes()[..], &b"written!"[..]));
+    let buffers = (0..settings.send_buffers).map(|_| client.try_buffer());
+    let buffers = buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
+    drop(buffers);
+    // And nothing of what was late is taken for what comes now.
+    assert_eq!(client.fetch_add_timeout(&remote, 0, 1, LONG).expect("add"), 8);
+    client.post(filled(&client, b"four")).expect("post");
+    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!(*message, *b"four");
 }
 
 /// Sides that have settled on no reads make none, whoever wants none: they would wait for ever.

@@ -287,6 +287,11 @@ async fn sending() {
             if let Some(posted) = &posted {
                 posted.as_ref().expect("post");
             }
+            let bytes = [number, 3];
+            let copied = until_dropped(client.post_bytes_to(&bytes, &peer), point).await;
+            if let Some(copied) = &copied {
+                copied.as_ref().expect("post");
+            }
             let flushed = until_dropped(client.flush(), point).await;
             send(&client, b"end", &peer).await;
             // What was sent for certain comes, in order, and nothing twice.
@@ -301,9 +306,10 @@ async fn sending() {
             assert!(came.is_sorted() && came.iter().all(|it| it[0] == number), "{came:?}");
             assert!(!is_sent || came.contains(&vec![number, 1]), "{point:?}: {came:?}");
             assert!(posted.is_none() || came.contains(&vec![number, 2]), "{point:?}: {came:?}");
+            assert!(copied.is_none() || came.contains(&vec![number, 3]), "{point:?}: {came:?}");
             in_time(client.flush()).await.expect("flush");
             has_all_buffers(&client).await;
-            if is_sent && posted.is_some() && flushed.is_some() {
+            if is_sent && posted.is_some() && copied.is_some() && flushed.is_some() {
                 break;
             }
         }

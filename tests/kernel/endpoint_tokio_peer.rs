@@ -6,7 +6,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
@@ -44,8 +44,14 @@ async fn one(connection: &Connection) -> Result<Buffer> {
     Ok(buffer)
 }
 
+/// What comes of `call` without waiting.
+async fn at_once<F: Future>(call: F) -> Poll<F::Output> {
+    let mut call = pin!(call);
+    poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await
+}
+
 /// All calls that wait for a peer which takes nothing.
-pub(crate) const CALLS: [(&str, Call); 9] = [
+pub(crate) const CALLS: [(&str, Call); 10] = [
     ("recv", |connection, _| {
         Box::pin(async move {
             assert!(connection.recv().await?.is_none(), "it has sent nothing");
@@ -59,6 +65,18 @@ pub(crate) const CALLS: [(&str, Call); 9] = [
                 taken.push(connection.buffer().await?);
             }
             Ok(())
+        })
+    }),
+    ("post_bytes", |connection, _| {
+        Box::pin(async move {
+            let mut taken = Vec::new();
+            while let Poll::Ready(buffer) = at_once(connection.buffer()).await {
+                taken.push(buffer?);
+            }
+            // A buffer may come back.
+            loop {
+                connection.post_bytes(b"x").await?;
+            }
         })
     }),
     ("send", |connection, _| {
@@ -90,7 +108,7 @@ pub(crate) const CALLS: [(&str, Call); 9] = [
 ];
 
 /// Those of them that do not need a peer which has taken what was sent before: on iWARP a message that finds no buffer is the end.
-pub(crate) const IDLE: &[(&str, Call)] = CALLS.split_at(2).0;
+pub(crate) const IDLE: &[(&str, Call)] = CALLS.split_at(3).0;
 
 /// Something of the peer's, which it comes to only when it takes messages.
 fn theirs() -> Remote {

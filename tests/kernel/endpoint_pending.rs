@@ -1,9 +1,12 @@
 //! The safe tier: reads and changes of the peer's memory that are under way while the program does other things.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use nix::poll::PollTimeout;
-use rdmacm::endpoint::{Connection, Export, Memory, Message, Pending, Remote, Rights, Settings};
+use rdmacm::endpoint::{
+    Buffer, Connection, Export, Memory, Message, Pending, Remote, Rights, Settings,
+};
 use rdmacm::{ErrorKind, Result};
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
@@ -19,17 +22,13 @@ fn exported(address: SocketAddr, settings: &Settings) -> ([Connection; 2], Memor
     client.flush_timeout(LONG).expect("flush");
     let mut memory = Memory::new(128).expect("memory");
     memory.write(0, &(0..128).collect::<Vec<_>>()).expect("within");
-    // siw's driver refuses a region with rights that the device has not.
+    // siw has no atomics.
     let atomic = if address.ip() == rxe(0).ip() { Rights::ATOMIC } else { Rights::empty() };
     let export = server.export(&memory, Rights::READ | atomic).expect("export");
     ([client, server], memory, export)
 }
 
-fn start(
-    client: &Connection,
-    remote: &Remote,
-    offset: u8,
-) -> Result<Pending<rdmacm::endpoint::Buffer>> {
+fn start(client: &Connection, remote: &Remote, offset: u8) -> Result<Pending<Buffer>> {
     let mut buffer = client.buffer_timeout(LONG).expect("a buffer");
     buffer.set_len(4).expect("it fits");
     client.start_read(buffer, remote, u64::from(offset))
@@ -39,6 +38,7 @@ fn start(
 fn held_up(client: &Connection, server: &Connection) -> Message {
     client.post(filled(client, b"first")).expect("post");
     let held = server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.flush_timeout(LONG).expect("flush");
     client.post(filled(client, b"second")).expect("post");
     held
 }
@@ -132,7 +132,7 @@ fn what_cannot_begin_does_not() {
     drop(last);
     // Nor is it done that was begun, where the time is over, or the connection.
     let late = client.start_compare_swap(&remote, 8, 0, 7).expect("start");
-    let error = late.finish_timeout(std::time::Duration::ZERO).expect_err("it is held up");
+    let error = late.finish_timeout(Duration::ZERO).expect_err("it is held up");
     assert_eq!(*error.kind(), ErrorKind::TimedOut);
     drop(held);
     receives(&server, b"second");

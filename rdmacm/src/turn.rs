@@ -16,7 +16,7 @@ pub(crate) struct Turn {
 struct State {
     taken: bool,
     /// How many threads wait. Waking nobody would cost a system call.
-    waiting: usize,
+    waiting: u32,
 }
 
 /// A thread's turn, until it is dropped.

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::{fs, thread};
 
+use rdmacm::endpoint::tokio::Connection as Task;
 use rdmacm::endpoint::{Buffer, Connection, Connector, Listener, Memory, Rights, Settings};
 use rdmacm_tests::heap::{allocations, kept};
+use tokio::runtime::Builder;
 
 use crate::bed::{LONG, rxe, siw};
 use crate::endpoint_connect::pair;
@@ -68,13 +70,21 @@ fn an_idle_connection_has_little(address: SocketAddr) {
     let all = 2 * CONNECTIONS * DESCRIPTORS + timers;
     assert!((all..=all + 1).contains(&more), "{more} descriptors of {} ends", 2 * CONNECTIONS);
     let many = connected(address, CONNECTIONS, 33);
-    for ((_, few), (_, many)) in few.iter().zip(&many) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _within = runtime.enter();
+    for ((connections, few), (_, many)) in few.into_iter().zip(&many) {
         let buffer = (many - few) / 64;
         let own = few - 2 * buffer;
-        let text = format!("{own} bytes of the heap for a connection, {buffer} for a buffer");
-        assert!(own <= HEAP && buffer <= HEAP_OF_BUFFER, "{text}");
+        // For tasks there is what the runtime watches it by.
+        let watched = |each| Task::from_blocking(each).expect("the runtime watches it");
+        let (tasks, more) = kept(|| connections.into_iter().map(watched).collect::<Vec<_>>());
+        let of_tasks = own + more / isize::try_from(tasks.len()).expect("they are few");
+        let text = format!(
+            "{own} bytes of the heap for a connection, {buffer} for a buffer, {of_tasks} of tasks"
+        );
+        assert!(own <= HEAP && of_tasks <= HEAP && buffer <= HEAP_OF_BUFFER, "{text}");
     }
-    drop((first, few, many));
+    drop((first, many));
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl CmId {
         let id = Self::new_sync_with_qp_type(info.port_space, info.qp_type)?;
         if info.flags.contains(AddrInfoFlags::PASSIVE) {
             id.bind(info.src_addr.ok_or_else(|| missing("there is no address to bind to"))?)?;
-            id.inner.state().request_qp = qp.cloned();
+            id.inner.state().request_qp = qp.cloned().map(Box::new);
             return Ok(id);
         }
         let peer = info.dst_addr.ok_or_else(|| missing("there is no address to resolve"))?;
@@ -78,7 +78,7 @@ impl CmId {
         if let Some(qp) = qp {
             id.create_endpoint_qp(qp)?;
         }
-        id.inner.state().connect_header = info.connect.clone();
+        id.inner.state().connect_header = info.connect.as_slice().into();
         Ok(id)
     }
 

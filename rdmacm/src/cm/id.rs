@@ -105,9 +105,9 @@ pub(super) struct State {
     /// How long calls wait for events, where the id is synchronous.
     pub(super) timeout: Option<Duration>,
     /// Of an endpoint that listens, the queue pair that each request gets.
-    pub(super) request_qp: Option<EndpointQueuePair>,
+    pub(super) request_qp: Option<Box<EndpointQueuePair>>,
     /// Of an endpoint, what goes before the program's private data.
-    pub(super) connect_header: Vec<u8>,
+    pub(super) connect_header: Box<[u8]>,
     /// What the request for a connection asked for, from the local point of view.
     pub(super) asked: Option<Depths>,
     /// What the peer is told of the program's own queue pair, and what it told.

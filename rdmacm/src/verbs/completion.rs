@@ -44,7 +44,8 @@ pub struct CompletionQueue {
 struct Inner {
     ring: Exclusive<CompletionRing>,
     // Before the object: the kernel does not destroy a queue on which there are bells.
-    additions: Mutex<Additions>,
+    /// Absent until there is one: few queues ever have any.
+    additions: Mutex<Option<Box<Additions>>>,
     /// There are additions, or may be.
     has_additions: AtomicBool,
     object: Object<ib_uverbs_destroy_cq>,
@@ -262,46 +263,50 @@ impl CompletionQueue {
             let flushed = ib_uverbs_wc { wr_id, status, opcode, ..ib_uverbs_wc::default() };
             Completion(ib_uverbs_wc { qp_num: number, ..flushed })
         };
-        let mut additions = self.inner.additions();
-        additions.flushed.extend(wr_ids.iter().map(flushed));
-        self.inner.has_additions.store(true, Ordering::Release);
-        if self.inner.channel.is_some() && self.inner.arming.is_armed() {
-            // Where none can be made, nobody is woken before something else completes.
-            if let Ok(mut bell) = Bell::new(pd, self.handle()) {
-                bell.ring();
-                additions.bells.push(bell);
+        self.inner.add(|additions| {
+            additions.flushed.extend(wr_ids.iter().map(flushed));
+            if self.inner.channel.is_some() && self.inner.arming.is_armed() {
+                // Where none can be made, nobody is woken before something else completes.
+                if let Ok(mut bell) = Bell::new(pd, self.handle()) {
+                    bell.ring();
+                    additions.bells.push(bell);
+                }
             }
-        }
+        });
     }
 
     /// Keeps the completion of `marker`, which is about to be posted, from the program.
     pub(super) fn expect_marker(&self, marker: Marker) {
-        self.inner.additions().markers.push(marker);
-        self.inner.has_additions.store(true, Ordering::Release);
+        self.inner.add(|additions| additions.markers.push(marker));
     }
 
     /// Undoes that for one that was not posted.
     pub(super) fn forget_marker(&self, marker: &Marker) {
-        self.inner.additions().markers.retain(|known| known != marker);
+        if let Some(additions) = &mut *self.inner.additions() {
+            additions.markers.retain(|known| known != marker);
+        }
     }
 
     /// A window was given the key `rkey`, which a message that completes here may take back.
     pub(super) fn bind_window(&self, rkey: u32) {
-        let mut additions = self.inner.additions();
-        // It may have been a window's before, whose message was not polled.
-        additions.unbind(rkey);
-        additions.bound.push(rkey);
-        self.inner.has_additions.store(true, Ordering::Release);
+        self.inner.add(|additions| {
+            // It may have been a window's before, whose message was not polled.
+            additions.unbind(rkey);
+            additions.bound.push(rkey);
+        });
     }
 
     /// The key is taken back; whether it was that of a bound window.
     pub(super) fn unbind_window(&self, rkey: u32) -> bool {
-        self.inner.additions().unbind(rkey)
+        let mut additions = self.inner.additions();
+        additions.as_mut().is_some_and(|additions| additions.unbind(rkey))
     }
 
     /// The window of the keys that have more than the low 8 bits of `rkey` in common is gone.
     pub(super) fn forget_window(&self, rkey: u32) {
-        self.inner.additions().bound.retain(|bound| bound >> 8 != rkey >> 8);
+        if let Some(additions) = &mut *self.inner.additions() {
+            additions.bound.retain(|bound| bound >> 8 != rkey >> 8);
+        }
     }
 
     /// Whether this thread has the poller.
@@ -316,7 +321,8 @@ impl CompletionQueue {
 
     /// Whether it holds fewer such completions than it has room for.
     pub(super) fn may_flush(&self) -> bool {
-        self.inner.additions().flushed.len() < self.capacity() as usize
+        let additions = self.inner.additions();
+        additions.as_ref().map_or(0, |additions| additions.flushed.len()) < self.capacity() as usize
     }
 
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
@@ -502,6 +508,7 @@ impl Poller<'_> {
     #[inline(never)]
     fn poll_with_additions(&mut self, into: &mut [Completion], count: usize) -> Result<usize> {
         let mut additions = self.inner.additions();
+        let Some(additions) = &mut *additions else { return Ok(count) };
         let merged = additions.merge(into, count, |rest| self.ring.get().poll(rest));
         let count = merged.map_err(|error| self.inner.unpolled(error))?;
         self.inner.has_additions.store(!additions.is_empty(), Ordering::Relaxed);
@@ -510,8 +517,15 @@ impl Poller<'_> {
 }
 
 impl Inner {
-    fn additions(&self) -> MutexGuard<'_, Additions> {
+    fn additions(&self) -> MutexGuard<'_, Option<Box<Additions>>> {
         unpoisoned(self.additions.lock())
+    }
+
+    /// Adds something, of which who polls hears: also one whom `add` wakes.
+    fn add(&self, add: impl FnOnce(&mut Additions)) {
+        let mut additions = self.additions();
+        self.has_additions.store(true, Ordering::Release);
+        add(additions.get_or_insert_default());
     }
 
     #[cold]
@@ -534,7 +548,9 @@ impl Shared for Inner {
     fn object(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
         // The kernel keeps a queue on which there are bells. It may live on, with their completions on
         // it.
-        self.additions().bells.iter_mut().for_each(Bell::dismantle);
+        if let Some(additions) = &mut *self.additions() {
+            additions.bells.iter_mut().for_each(Bell::dismantle);
+        }
         &mut self.object
     }
 

@@ -312,6 +312,8 @@ fn siw_nobody_answers() {
         });
         let client_thread = hears.recv().expect("the thread begins");
         let incoming = listener.incoming_timeout(LONG).expect("a request");
+        // It gives the attempt up when the time is over.
+        thread::sleep(short);
         stuck(client_thread);
         drop(incoming);
         let error = client.join().expect("the client lives").expect_err("nobody has answered");

@@ -199,7 +199,6 @@ fn closing_says_what_was_lost() {
     drop(kept);
 }
 
-/// The ends of many connections in the middle of whatever they do, in any order and by several threads.
 /// What is posted while another thread closes the connection arrives, or is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
@@ -232,6 +231,7 @@ fn closing_loses_nothing_that_another_thread_posts() {
     }
 }
 
+/// The ends of many connections in the middle of whatever they do, in any order and by several threads.
 fn dropped_in_the_middle(address: SocketAddr) {
     let before = objects_at(address);
     let mut dice = Dice(0x1234_5678_9abc_def1);

@@ -10,6 +10,7 @@ use super::remote::Rights;
 use super::remote::{Change, Remote, WORD, number};
 use super::sending::Wanted;
 use super::shared::{Operation, Patience};
+use super::state::State;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::SendOperation;
 
@@ -19,8 +20,8 @@ use crate::verbs::SendOperation;
 /// For event loops, which [try](Self::try_finish) whether it is done when the connection's descriptor is
 /// readable; and for threads that have several under way, as many as there are buffers for sending.
 ///
-/// Dropping it leaves it to itself: its buffer comes back to the connection when it is done. It keeps the
-/// memory of its connection registered and its descriptors open, also when the connection has ended.
+/// Dropping it leaves it to itself: its buffer comes back to the connection when it is done. It keeps the descriptors of
+/// its connection open, also when that has ended, and where it is done the memory registered, as a [`Buffer`] does.
 ///
 /// ```no_run
 /// use rdmacm::endpoint::{Connection, Remote};
@@ -91,7 +92,11 @@ impl<T> Pending<T> {
             ));
         };
         let index = wanted.index;
-        match wanted.shared().until(self.what, patience, |state| state.sent(index)) {
+        let sent = |state: &mut State| match patience {
+            Patience::None => state.tried(index),
+            _ => state.sent(index),
+        };
+        match wanted.shared().until(self.what, patience, sent) {
             Ok(memory) => {
                 let mut buffer = wanted.back(memory);
                 buffer.set_len(self.length)?;

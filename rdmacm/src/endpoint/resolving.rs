@@ -29,13 +29,12 @@ impl<'a> Resolving<'a> {
     }
 
     fn new(shared: &'a Shared, address: Address, is_claimed: bool) -> Result<Self> {
-        let (token, _old) = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
+        let (begun, _old) = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
             // Who waits is to hear what is true now.
             let old = is_claimed.then(|| rendezvous.unfetched(address));
-            let token = rendezvous.resolve(&shared.channel, address, is_claimed)?;
-            Ok((token, old))
+            Ok((rendezvous.resolve(&shared.channel, address, is_claimed), old))
         })?;
-        Ok(Self { shared, token, is_claimed })
+        Ok(Self { shared, token: begun?, is_claimed })
     }
 
     /// Something has come of it, or will not.

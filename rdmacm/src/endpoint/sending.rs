@@ -119,7 +119,7 @@ impl Shared {
         };
         // First: another thread may poll its completion at once. What is not posted is wanted by nobody.
         if is_wanted {
-            traffic.sends[index] = Sent::Wanted;
+            traffic.sends[index] = Sent::Wanted { tried: false };
         }
         let posted = traffic.post_send(&mut parts.queues, what, memory, length, operation);
         let Err(refused) = posted else { return Ok((guarded, index)) };

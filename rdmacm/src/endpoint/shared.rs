@@ -84,7 +84,7 @@ impl DerefMut for Locked<'_> {
 }
 
 /// What calls that do not wait have not got.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Missed {
     buffer: bool,
     message: bool,
@@ -198,6 +198,7 @@ impl Missed {
             Operation::Close => self.close = in_vain,
             // Of which there may be several: while one is there that nobody waits for, it is told of.
             Operation::Resolve | Operation::Join => self.answer |= in_vain,
+            // Of which buffers, each of those says.
             Operation::Read | Operation::Change => self.outcome |= in_vain,
             Operation::Send | Operation::Write => {}
         }
@@ -221,15 +222,17 @@ impl Missed {
             || self.flush && (has_ended || traffic.sending == 0)
             || self.close && is_closing
             || self.answer && (has_ended || has_answer())
-            || self.outcome && (has_ended || traffic.has_outcome())
+            || self.outcome && traffic.has_tried()
     }
 
-    /// Whether the descriptor does not tell of it, as another call has polled what would have.
-    fn is_unheard(self, state: &State) -> bool {
+    /// What of it the descriptor does not tell of, as another call has polled what would have.
+    fn unheard(self, state: &State) -> Option<Interest> {
         let sends = self.buffer || self.flush || self.close;
-        let outcome = || self.outcome && state.traffic.is_wanted();
-        self.message && state.is_deaf(Interest::Messages)
-            || (sends || outcome()) && state.is_deaf(Interest::Sends)
+        let sends = sends || self.outcome && state.traffic.is_tried();
+        if self.message && state.is_deaf(Interest::Messages) {
+            return Some(if sends { Interest::All } else { Interest::Messages });
+        }
+        (sends && state.is_deaf(Interest::Sends)).then_some(Interest::Sends)
     }
 }
 
@@ -401,7 +404,6 @@ impl Shared {
         let mut spin = Spin::default();
         let mut reads = 0;
         let is_done = loop {
-            let is_asleep = guarded.asleep;
             if self.polls_on(&guarded, &mut spin, patience) {
                 if spin.looks() {
                     self.read_now(&mut guarded)?;
@@ -414,7 +416,7 @@ impl Shared {
                 // What is armed after that event was told of, it does not take away.
                 has_read = true;
                 self.read_now(&mut guarded)?;
-            } else if guarded.state.arm(interest, &self.completions, is_asleep)? {
+            } else if self.arm(&mut guarded, interest)? {
                 armed = true;
                 has_read = false;
             } else {
@@ -460,21 +462,52 @@ impl Shared {
         Ok(())
     }
 
-    /// One who may not wait has got what was wanted, or has not: what is to be had by now, the descriptor tells of.
+    /// Somebody has got what was wanted, or has not. Of what those who may not wait have tried in vain the descriptor tells,
+    /// where it is to be had by now, and will tell: whoever has polled.
     #[inline(always)]
     fn has_tried(
         &self,
-        guarded: &mut Guarded,
+        guarded: &mut Locked<'_>,
         operation: Operation,
         patience: Patience,
         is_done: bool,
     ) {
-        if matches!(patience, Patience::None) {
+        let may_wait = !matches!(patience, Patience::None);
+        if !may_wait {
             guarded.missed.note(operation, !is_done);
-            let Guarded { missed, state, .. } = guarded;
-            let rings = missed.is_there(state) || missed.is_unheard(state);
-            self.ring(guarded, rings);
+        } else if guarded.missed == Missed::default() {
+            return;
         }
+        let mut rings = guarded.missed.is_there(&guarded.state);
+        if let (false, Some(interest)) = (rings, guarded.missed.unheard(&guarded.state)) {
+            rings = self.is_to_try_again(guarded, interest);
+        }
+        self.ring(guarded, rings);
+    }
+
+    /// Sees to it that the descriptor tells of what was tried in vain, which is of that interest; whether there is
+    /// something of it by now, or may be.
+    #[cold]
+    fn is_to_try_again(&self, guarded: &mut Locked<'_>, interest: Interest) -> bool {
+        let armed = self.arm(guarded, interest);
+        match armed.and_then(|_| guarded.state.poll(interest)) {
+            Ok(true) => self.tell(guarded),
+            Ok(false) => {}
+            // Who tries again is told.
+            Err(_) => return true,
+        }
+        let Guarded { missed, state, .. } = &**guarded;
+        missed.is_there(state) || missed.unheard(state).is_some()
+    }
+
+    /// [Arms](State::arm) what is not armed, and has others see to what was.
+    fn arm(&self, guarded: &mut Locked<'_>, interest: Interest) -> Result<bool> {
+        let is_asleep = guarded.asleep;
+        if guarded.state.drops_events(is_asleep) {
+            guarded.telling.is_task = false;
+            guarded.telling.tell();
+        }
+        guarded.state.arm(interest, &self.completions, is_asleep)
     }
 
     /// Whether one who has found nothing polls once more instead of sleeping.

@@ -54,7 +54,7 @@ enum Arming {
 /// sleeps.
 #[derive(Debug, Default)]
 struct Stale {
-    /// At most so many, but for those that were not read for being late.
+    /// At most so many, but for those that were late when it was tried to read them.
     count: usize,
     /// Who sleeps may yet be told of the latest of them.
     untold: bool,
@@ -114,11 +114,20 @@ impl State {
     pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, End>> {
         let sent = &mut self.traffic.sends[index];
         match sent {
-            Sent::Done(_, WcStatus::IB_WC_SUCCESS) => sent.give_up().map(Ok),
+            Sent::Done { status: WcStatus::IB_WC_SUCCESS, .. } => sent.give_up().map(Ok),
             // It is there still, for who gives up.
-            Sent::Done(_, status) => Some(Err(End::Failed(*status))),
-            Sent::Wanted | Sent::Unwanted => self.traffic.end.map(Err),
+            Sent::Done { status, .. } => Some(Err(End::Failed(*status))),
+            Sent::Wanted { .. } | Sent::Unwanted => self.traffic.end.map(Err),
         }
+    }
+
+    /// The same for who tries again later, as the descriptor is to tell.
+    pub(super) fn tried(&mut self, index: usize) -> Option<Result<Buffer, End>> {
+        let found = self.sent(index);
+        if let (None, Sent::Wanted { tried }) = (&found, &mut self.traffic.sends[index]) {
+            *tried = true;
+        }
+        found
     }
 
     /// That all was sent, where it was or will not be.
@@ -262,6 +271,11 @@ impl State {
         self.parts.is_some() && (receives || sends)
     }
 
+    /// Whether [arming](Self::arm) drops events: of what was armed somebody else may have to see to it then.
+    pub(super) fn drops_events(&self, is_asleep: bool) -> bool {
+        self.stale.count >= EVENTS && !is_asleep
+    }
+
     /// Sees to it that the next completion of `interest` is told of on the completion channel, where a thread may be asleep.
     /// Whether it was not seen to before: what completed meanwhile is to be polled then.
     pub(super) fn arm(
@@ -270,7 +284,7 @@ impl State {
         completions: &CompletionChannel,
         is_asleep: bool,
     ) -> Result<bool> {
-        let is_full = self.stale.count >= EVENTS && !is_asleep;
+        let is_full = self.drops_events(is_asleep);
         let receives = self.receives == Arming::Off && self.wants_receives(interest);
         let sends = self.sends == Arming::Off && self.wants_sends(interest);
         let Some(parts) = &self.parts else { return Ok(false) };
@@ -281,7 +295,7 @@ impl State {
         let mut arm = || -> Result<()> {
             if is_full {
                 completions.drop_events::<EVENTS>()?;
-                self.stale.count = 0;
+                self.stale.count -= EVENTS;
                 self.receives.is_told();
                 self.sends.is_told();
             }

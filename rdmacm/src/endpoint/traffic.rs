@@ -73,10 +73,10 @@ pub(super) enum End {
 pub(super) enum Sent {
     /// It goes to the free ones.
     Unwanted,
-    /// Somebody waits for it.
-    Wanted,
-    /// It is there for who waits; how it went.
-    Done(Buffer, WcStatus),
+    /// Somebody waits for it; who does not wait may have tried in vain to have it.
+    Wanted { tried: bool },
+    /// It is there for who waits, or tries again; how it went.
+    Done { buffer: Buffer, status: WcStatus, tried: bool },
 }
 
 /// A message.
@@ -107,8 +107,8 @@ impl Sent {
     /// The buffer, where it is there; nobody waits for it any more.
     pub(super) fn give_up(&mut self) -> Option<Buffer> {
         match mem::replace(self, Self::Unwanted) {
-            Self::Done(buffer, _) => Some(buffer),
-            Self::Wanted | Self::Unwanted => None,
+            Self::Done { buffer, .. } => Some(buffer),
+            Self::Wanted { .. } | Self::Unwanted => None,
         }
     }
 }
@@ -124,8 +124,8 @@ impl Traffic {
         self.sending -= 1;
         match sent {
             // Why the send of a connection failed is how that ended.
-            Sent::Wanted if completion.is_success() || self.senders.is_some() => {
-                *sent = Sent::Done(buffer, status);
+            Sent::Wanted { tried } if completion.is_success() || self.senders.is_some() => {
+                *sent = Sent::Done { buffer, status, tried: *tried };
             }
             Sent::Unwanted if completion.is_success() => self.free.push(buffer),
             _ => {
@@ -206,14 +206,19 @@ impl Traffic {
         }
     }
 
-    /// Whether something is there for who waits for what becomes of a buffer.
-    pub(super) fn has_outcome(&self) -> bool {
-        self.sends.iter().any(|sent| matches!(sent, Sent::Done(..)))
+    /// Whether a buffer is there, or will not be, that somebody has tried to have.
+    pub(super) fn has_tried(&self) -> bool {
+        let has_ended = self.end.is_some();
+        self.sends.iter().any(|sent| match sent {
+            Sent::Done { tried, .. } => *tried,
+            Sent::Wanted { tried } => *tried && has_ended,
+            Sent::Unwanted => false,
+        })
     }
 
-    /// Whether somebody waits for that in vain.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.sends.iter().any(|sent| matches!(sent, Sent::Wanted))
+    /// Whether there is one for which that is worth trying again later.
+    pub(super) fn is_tried(&self) -> bool {
+        self.sends.iter().any(|sent| matches!(sent, Sent::Wanted { tried: true }))
     }
 
     /// Whether receives are to be polled as soon as one is posted again: see [`Overrun`].

@@ -37,6 +37,9 @@ pub struct Connection {
     pub(super) connection: Slow<Blocking>,
 }
 
+/// How many times closing leaves the executor in vain, as others post meanwhile.
+const ROUNDS: usize = 4;
+
 impl Connection {
     /// One of tasks of the runtime that this is called in.
     ///
@@ -211,7 +214,7 @@ impl Connection {
     }
 
     async fn end(&self) -> Result<()> {
-        loop {
+        for _ in 0..ROUNDS {
             self.until(Operation::Close, State::flushed).await?;
             let shared = Arc::clone(self.shared());
             let told = off(move || shared.finish(Patience::within(Duration::ZERO))).await;
@@ -220,9 +223,14 @@ impl Connection {
             {
                 // Others have posted meanwhile.
                 Err(error) if *error.kind() == ErrorKind::TimedOut => {}
-                told => break told?,
+                told => {
+                    told?;
+                    return self.until(Operation::Close, State::closed).await;
+                }
             }
         }
+        // They go on doing so: it is told as soon as there is a chance, here.
+        self.until(Operation::Close, State::finish).await??;
         self.until(Operation::Close, State::closed).await
     }
 

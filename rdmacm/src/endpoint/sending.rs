@@ -53,11 +53,10 @@ impl Shared {
     pub(super) fn carry_out(
         self: &Arc<Self>,
         what: Operation,
-        buffer: Buffer,
+        mut buffer: Buffer,
         operation: SendOperation<'_>,
         patience: Patience,
     ) -> Result<Buffer> {
-        let mut buffer = buffer;
         let (guarded, index) = self.start_locked(what, &mut buffer, operation, true)?;
         let wanted = Wanted { emptied: Some(buffer), index };
         let memory = self.until_from(guarded, what, patience, |state| state.sent(index))?;

@@ -399,7 +399,7 @@ impl Shared {
         let interest = operation.interest();
         let mut is_over = false;
         let mut armed = false;
-        let mut has_read = false;
+        let mut has_heard = false;
         let mut at_end = false;
         let mut spin = Spin::default();
         let mut reads = 0;
@@ -412,13 +412,13 @@ impl Shared {
                 drop(guarded);
                 hint::spin_loop();
                 guarded = self.lock_here();
-            } else if guarded.state.is_untold() && guarded.state.is_deaf(interest) && !has_read {
+            } else if guarded.state.is_untold() && guarded.state.is_deaf(interest) && !has_heard {
                 // What is armed after that event was told of, it does not take away.
-                has_read = true;
+                has_heard = true;
                 self.read_now(&mut guarded)?;
             } else if self.arm(&mut guarded, interest)? {
                 armed = true;
-                has_read = false;
+                has_heard = false;
             } else {
                 is_over = match patience {
                     // What else there is to read the descriptor still tells of, level-triggered.
@@ -472,11 +472,10 @@ impl Shared {
         patience: Patience,
         is_done: bool,
     ) {
-        let may_wait = !matches!(patience, Patience::None);
-        if !may_wait {
-            guarded.missed.note(operation, !is_done);
-        } else if guarded.missed == Missed::default() {
-            return;
+        match patience {
+            Patience::None => guarded.missed.note(operation, !is_done),
+            _ if guarded.missed == Missed::default() => return,
+            _ => {}
         }
         let mut rings = guarded.missed.is_there(&guarded.state);
         if let (false, Some(interest)) = (rings, guarded.missed.unheard(&guarded.state)) {
@@ -687,6 +686,11 @@ impl Shared {
     /// Tells the peer of the end, unless it is known, when all was sent that was posted.
     pub(super) fn finish(&self, patience: Patience) -> Result<()> {
         self.until(Operation::Close, patience, State::finish)??;
+        self.has_finished()
+    }
+
+    /// Tells everybody here that the connection [ends](State::finish).
+    pub(super) fn has_finished(&self) -> Result<()> {
         self.tell_all(&mut self.lock_for(Operation::Close)?);
         Ok(())
     }

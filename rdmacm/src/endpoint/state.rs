@@ -266,9 +266,15 @@ impl State {
 
     /// Whether the next completion of `interest` is not told of.
     pub(super) fn is_deaf(&self, interest: Interest) -> bool {
+        self.parts.is_some() && self.unarmed(interest) != [false; 2]
+    }
+
+    /// Whether receives, and whether sends, are wanted that nobody is told of.
+    #[inline]
+    fn unarmed(&self, interest: Interest) -> [bool; 2] {
         let receives = self.receives == Arming::Off && self.wants_receives(interest);
         let sends = self.sends == Arming::Off && self.wants_sends(interest);
-        self.parts.is_some() && (receives || sends)
+        [receives, sends]
     }
 
     /// Whether [arming](Self::arm) drops events: of what was armed somebody else may have to see to it then.
@@ -285,8 +291,7 @@ impl State {
         is_asleep: bool,
     ) -> Result<bool> {
         let is_full = self.drops_events(is_asleep);
-        let receives = self.receives == Arming::Off && self.wants_receives(interest);
-        let sends = self.sends == Arming::Off && self.wants_sends(interest);
+        let [receives, sends] = self.unarmed(interest);
         let Some(parts) = &self.parts else { return Ok(false) };
         if !(is_full || receives || sends) {
             return Ok(false);

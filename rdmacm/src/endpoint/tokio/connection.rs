@@ -231,6 +231,7 @@ impl Connection {
         }
         // They go on doing so: it is told as soon as there is a chance, here.
         self.until(Operation::Close, State::finish).await??;
+        self.shared().has_finished()?;
         self.until(Operation::Close, State::closed).await
     }
 

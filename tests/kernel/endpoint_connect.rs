@@ -1,6 +1,5 @@
 //! The safe tier: connecting, accepting, rejecting, and the deadlines of it.
 
-use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use crate::bed::{
 use crate::child::in_child;
 use crate::endpoint_end::to_low_peer;
 use crate::endpoint_messages::{filled, receives};
+use crate::netdev::Sysctl;
 
 /// A connection within this process: the side that connected, and the one that accepted.
 pub(crate) fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
@@ -415,37 +415,16 @@ fn a_request_outlives_its_listener() {
     });
 }
 
-/// The ports that the kernel has to choose from: two, of which TCP has the first on siw0.
-struct FewPorts {
-    range: String,
-    _taken: TcpListener,
-}
-
-const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-const FEW: [u16; 2] = [7400, 7401];
-
-impl FewPorts {
-    fn new() -> Self {
-        let taken = TcpListener::bind(siw(FEW[0])).expect("take it");
-        let range = fs::read_to_string(RANGE).expect("read");
-        fs::write(RANGE, format!("{} {}", FEW[0], FEW[1])).expect("narrow it");
-        Self { range, _taken: taken }
-    }
-}
-
-impl Drop for FewPorts {
-    fn drop(&mut self) {
-        fs::write(RANGE, &self.range).expect("as it was");
-    }
-}
-
 /// The kernel chooses of RDMA's own ports, and iWARP needs that of TCP too.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_another_port_is_chosen_where_tcp_has_it() {
     const ROUNDS: u16 = 10;
+    const FEW: [u16; 2] = [7400, 7401];
     let before = objects_at(siw(0));
-    let few = FewPorts::new();
+    // The ports that the kernel has to choose from, of which TCP has the first on siw0.
+    let other = TcpListener::bind(siw(FEW[0])).expect("take it");
+    let few = Sysctl::ipv4("ip_local_port_range", &format!("{} {}", FEW[0], FEW[1]));
     for _ in 0..ROUNDS {
         let listener = Listener::bind(siw(0)).expect("there is a free one");
         assert_eq!(listener.local_addr(), Some(siw(FEW[1])));
@@ -464,11 +443,11 @@ fn siw_another_port_is_chosen_where_tcp_has_it() {
     let taken = asked.connect(server).expect_err("nobody left that choice");
     assert_eq!(taken.errno(), libc::EADDRINUSE, "{taken}");
     // Both.
-    let _other = TcpListener::bind(siw(FEW[1])).expect("take it");
+    let both = TcpListener::bind(siw(FEW[1])).expect("take it");
     let none = Connector::new().connect(server).expect_err("there is no other");
     assert_eq!(none.errno(), libc::EADDRINUSE, "{none}");
     let none = Listener::bind(siw(0)).expect_err("there is no other");
     assert_eq!(none.errno(), libc::EADDRINUSE, "{none}");
-    drop((few, listener));
+    drop((few, other, both, listener));
     assert_eq!(objects_at(siw(0)), before);
 }

@@ -19,7 +19,7 @@ use crate::endpoint_end::with_low_peer;
 use crate::endpoint_loop::{eventually, is_readable, now};
 use crate::endpoint_messages::{filled, receives};
 use crate::modify::bring;
-use crate::netdev::run;
+use crate::netdev::{Sysctl, run};
 
 /// Often.
 const EVERY: Duration = Duration::from_millis(1);
@@ -63,25 +63,22 @@ fn the_death_of_an_idle_peer_is_heard_of() {
 
 /// The network of the guest with itself, which loses everything until this goes.
 pub(crate) struct Cut {
-    retries: String,
+    _retries: Sysctl,
 }
-
-const RETRIES: &str = "/proc/sys/net/ipv4/tcp_retries2";
 
 impl Cut {
     pub(crate) fn new() -> Self {
-        let retries = fs::read_to_string(RETRIES).expect("read");
-        fs::write(RETRIES, "2").expect("have TCP give up soon");
+        // TCP gives up soon.
+        let cut = Self { _retries: Sysctl::ipv4("tcp_retries2", "2") };
         run("tc", &["qdisc", "add", "dev", "lo", "clsact"]);
         run("tc", &["filter", "add", "dev", "lo", "ingress", "matchall", "action", "drop"]);
-        Self { retries }
+        cut
     }
 }
 
 impl Drop for Cut {
     fn drop(&mut self) {
         run("tc", &["qdisc", "delete", "dev", "lo", "clsact"]);
-        fs::write(RETRIES, &self.retries).expect("as it was");
     }
 }
 

@@ -11,9 +11,11 @@ use rdmacm::{ErrorKind, Result};
 use crate::bed::{LONG, Side, announce, asleep, rxe, siw};
 use crate::endpoint_connect::{objects_at, pair};
 use crate::endpoint_end::with_low_peer;
+use crate::endpoint_keep_alive::Cut;
 use crate::endpoint_loop::now;
 use crate::endpoint_messages::filled;
 use crate::modify::bring;
+use crate::netdev::Sysctl;
 
 /// Something of the peer's.
 fn theirs() -> Remote {
@@ -87,29 +89,41 @@ fn one(mut buffer: Buffer) -> Buffer {
     buffer
 }
 
-/// Has each call wait on a connection of its own until `goes` has happened to the peer, of which something may be left.
+/// Has each of the calls wait on a connection of its own, whose peer does not take `message`, until `goes` has happened.
 /// Each is to say one of `ends`.
-fn from_every_call(goes: fn(Side) -> Option<Side>, ends: &[ErrorKind]) {
-    let before = objects_at(rxe(0));
-    let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
+fn from_every_call<'a>(
+    calls: impl IntoIterator<Item = (&'a Call, Connection)>,
+    message: &[u8],
+    goes: impl FnOnce(),
+    ends: &[ErrorKind],
+) {
+    let calls: Vec<_> = calls.into_iter().collect();
     thread::scope(|scope| {
-        let waiters = CALLS.iter().zip(&connections).map(|((_, call), connection)| {
-            connection.post(filled(connection, b"nobody takes it")).expect("post");
+        let waiters = calls.iter().map(|((name, call), connection)| {
+            connection.post_bytes(message).expect("post");
             let (says, hears) = mpsc::channel();
             let waiter = scope.spawn(move || call(connection, &mut || announce(&says)));
             asleep(hears.recv().expect("the thread begins"));
-            waiter
+            (name, waiter)
         });
         let waiters: Vec<_> = waiters.collect();
-        let _left: Vec<_> = peers.into_iter().map(goes).collect();
-        for ((name, _), waiter) in CALLS.iter().zip(waiters) {
+        goes();
+        for (name, waiter) in waiters {
             match waiter.join().expect("it comes back") {
                 Ok(()) => assert_eq!((*name, &ends[0]), ("recv", &ErrorKind::Disconnected)),
                 Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
             }
         }
     });
-    drop(connections);
+}
+
+/// The same, with peers that have no buffer and are what `goes` makes of them.
+fn from_every_call_to_low_peers(goes: impl Fn(Vec<Side>) -> Vec<Side>, ends: &[ErrorKind]) {
+    let before = objects_at(rxe(0));
+    let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
+    let mut left = Vec::new();
+    from_every_call(CALLS.iter().zip(connections), b"nobody takes it", || left = goes(peers), ends);
+    drop(left);
     assert_eq!(objects_at(rxe(0)), before);
 }
 
@@ -119,22 +133,49 @@ const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_peer_ends_it() {
-    let ends = |peer| {
-        drop(peer);
-        None
+    let end = |peers| {
+        drop(peers);
+        Vec::new()
     };
-    from_every_call(ends, &[ErrorKind::Disconnected, SILENCE]);
+    from_every_call_to_low_peers(end, &[ErrorKind::Disconnected, SILENCE]);
 }
 
 /// Its queue pair is dead, of which nobody tells.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_peer_falls_silent() {
-    let dies = |peer: Side| {
-        bring(peer.io.qp(), QpState::IB_QPS_RESET);
-        Some(peer)
+    let die = |peers: Vec<Side>| {
+        peers.iter().for_each(|peer| bring(peer.io.qp(), QpState::IB_QPS_RESET));
+        peers
     };
-    from_every_call(dies, &[SILENCE]);
+    from_every_call_to_low_peers(die, &[SILENCE]);
+}
+
+/// The wire takes nothing any more, until TCP gives up: what is sent first is more than that keeps.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_wire_is_cut() {
+    const MESSAGE: usize = 1 << 18;
+    let before = objects_at(siw(0));
+    let kept = Sysctl::ipv4("tcp_wmem", "4096 16384 65536");
+    let settings = Settings {
+        send_buffers: 2,
+        receive_buffers: 2,
+        buffer_size: MESSAGE,
+        ..Settings::default()
+    };
+    // siw has no atomics.
+    let calls = CALLS.iter().filter(|(name, _)| !["compare_swap", "fetch_add"].contains(name));
+    let (calls, peers): (Vec<_>, Vec<_>) = calls
+        .map(|call| {
+            let [client, server] = pair(siw(0), &settings);
+            ((call, client), server)
+        })
+        .unzip();
+    let cut = Cut::new();
+    from_every_call(calls, &[0; MESSAGE], || {}, &[ErrorKind::Disconnected]);
+    drop((cut, kept, peers));
+    assert_eq!(objects_at(siw(0)), before);
 }
 
 /// Closing waits for the peer's answer when all was sent; that the peer is gone is one too.

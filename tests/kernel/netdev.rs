@@ -1,5 +1,6 @@
 //! Network devices under RDMA devices.
 
+use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 
@@ -11,6 +12,29 @@ use rdmacm_tests::wait_until;
 pub(crate) fn run(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).status().expect(program);
     assert!(status.success(), "{program} {arguments:?}");
+}
+
+/// A setting of the network's that is another until this goes.
+pub(crate) struct Sysctl {
+    path: String,
+    was: String,
+}
+
+impl Sysctl {
+    /// That of the name behind `net.ipv4`.
+    #[track_caller]
+    pub(crate) fn ipv4(name: &str, value: &str) -> Self {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        let was = fs::read_to_string(&path).expect("read");
+        fs::write(&path, value).expect("set");
+        Self { path, was }
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        fs::write(&self.path, &self.was).expect("as it was");
+    }
 }
 
 #[track_caller]

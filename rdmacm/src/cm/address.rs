@@ -123,7 +123,9 @@ impl CmId {
     /// datagrams, it is rejected.
     ///
     /// siw (of Linux 6.12 at least) loses a listener without an event: to it, a TCP connection that ends before the
-    /// driver has taken it is the end of the listener, and it refuses connections from then on.
+    /// driver has taken it is the end of the listener, and it refuses connections from then on. And it takes no more than
+    /// `backlog` connections at a time: one that comes while so many are being taken is left lying, until its peer gives it
+    /// up after ten seconds, which ends the listener too. Few is too few there, also where all are read at once.
     ///
     /// # Errors
     ///

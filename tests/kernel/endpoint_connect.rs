@@ -424,7 +424,7 @@ fn siw_another_port_is_chosen_where_tcp_has_it() {
     let before = objects_at(siw(0));
     // The ports that the kernel has to choose from, of which TCP has the first on siw0.
     let other = TcpListener::bind(siw(FEW[0])).expect("take it");
-    let few = Sysctl::ipv4("ip_local_port_range", &format!("{} {}", FEW[0], FEW[1]));
+    let few = Sysctl::new("net/ipv4/ip_local_port_range", &format!("{} {}", FEW[0], FEW[1]));
     for _ in 0..ROUNDS {
         let listener = Listener::bind(siw(0)).expect("there is a free one");
         assert_eq!(listener.local_addr(), Some(siw(FEW[1])));

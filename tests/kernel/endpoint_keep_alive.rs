@@ -69,7 +69,7 @@ pub(crate) struct Cut {
 impl Cut {
     pub(crate) fn new() -> Self {
         // TCP gives up soon.
-        let cut = Self { _retries: Sysctl::ipv4("tcp_retries2", "2") };
+        let cut = Self { _retries: Sysctl::new("net/ipv4/tcp_retries2", "2") };
         run("tc", &["qdisc", "add", "dev", "lo", "clsact"]);
         run("tc", &["filter", "add", "dev", "lo", "ingress", "matchall", "action", "drop"]);
         cut

@@ -157,7 +157,7 @@ fn the_peer_falls_silent() {
 fn siw_the_wire_is_cut() {
     const MESSAGE: usize = 1 << 18;
     let before = objects_at(siw(0));
-    let kept = Sysctl::ipv4("tcp_wmem", "4096 16384 65536");
+    let kept = Sysctl::new("net/ipv4/tcp_wmem", "4096 16384 65536");
     let settings = Settings {
         send_buffers: 2,
         receive_buffers: 2,

@@ -23,6 +23,7 @@ use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::{filled, receives};
 use crate::limit::descriptors;
 use crate::modify::bring;
+use crate::netdev::Sysctl;
 use crate::removal::Own;
 
 /// Takes down what is said, as text.
@@ -314,6 +315,24 @@ fn an_attempt_without_descriptors_tells_why() {
         }
         assert!(told > 0, "none began");
     });
+}
+
+/// Also what fails when all is there.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_connection_that_nobody_can_wait_for_tells_why() {
+    let (finished, said) = of_a_request(rxe(0), |incoming| {
+        let connecting = incoming.start(&Settings::default(), &[], LONG).expect("accept");
+        let _none = Sysctl::new("fs/epoll/max_user_watches", "0");
+        connecting.finish().map(drop)
+    });
+    let error = finished.expect_err("no more descriptors are waited for");
+    assert_eq!(error.errno(), libc::ENOSPC, "{error}");
+    let said: Vec<_> = said.iter().map(String::as_str).collect();
+    let [accepting, established, failed] = said[..] else { panic!("{said:?}") };
+    assert_eq!(accepting, state("accepting"));
+    assert_eq!(established, event("ESTABLISHED status=0"));
+    assert_eq!(failed, state(&format!("failed error={error}")));
 }
 
 /// What is said of a request from its coming on, to who does `with` with it, and what it does.

@@ -14,17 +14,17 @@ pub(crate) fn run(program: &str, arguments: &[&str]) {
     assert!(status.success(), "{program} {arguments:?}");
 }
 
-/// A setting of the network's that is another until this goes.
+/// A setting of the kernel's that is another until this goes.
 pub(crate) struct Sysctl {
     path: String,
     was: String,
 }
 
 impl Sysctl {
-    /// That of the name behind `net.ipv4`.
+    /// That at `path` below `/proc/sys`.
     #[track_caller]
-    pub(crate) fn ipv4(name: &str, value: &str) -> Self {
-        let path = format!("/proc/sys/net/ipv4/{name}");
+    pub(crate) fn new(path: &str, value: &str) -> Self {
+        let path = format!("/proc/sys/{path}");
         let was = fs::read_to_string(&path).expect("read");
         fs::write(&path, value).expect("set");
         Self { path, was }

@@ -1,7 +1,6 @@
 //! A connection that comes about: of the events of its id, one after the other.
 
 use std::fmt;
-use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -182,11 +181,17 @@ impl Connecting {
             match attempt.go_on(event, &self.trace)? {
                 Next::Phase(next) => attempt = next,
                 Next::Stands(answer, channel, private_data) => {
-                    let Answer { parts, mut traffic, completions, .. } = *answer;
-                    traffic.trace = mem::take(&mut self.trace);
+                    let Answer { parts, traffic, completions, .. } = *answer;
                     let state = State::new(parts, traffic);
-                    let readiness = Arc::clone(&self.readiness);
-                    return Connection::new(state, channel, completions, readiness, private_data);
+                    let (readiness, trace) = (Arc::clone(&self.readiness), &mut self.trace);
+                    return Connection::new(
+                        state,
+                        channel,
+                        completions,
+                        readiness,
+                        private_data,
+                        trace,
+                    );
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! A connection.
 
 use std::fmt;
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use super::halves::{ReceiveHalf, SendHalf};
 use super::readiness::Readiness;
 use super::shared::{Operation, Patience, Shared};
 use super::state::State;
+use super::trace::Trace;
 #[cfg(doc)]
 use super::{Connector, Incoming, Settings};
 #[cfg(doc)]
@@ -64,6 +66,7 @@ impl Connection {
         completions: CompletionChannel,
         readiness: Arc<Readiness>,
         private_data: Vec<u8>,
+        trace: &mut Trace,
     ) -> Result<Self> {
         let parts = state.parts.as_ref().expect("a new state has them");
         parts.hasten();
@@ -73,12 +76,11 @@ impl Connection {
             Some(peer) => format!("the connection to {peer}"),
             None => format!("the connection of id {}", parts.id.token()),
         };
-        let trace = &state.traffic.trace;
-        trace.local(addresses[0]);
-        trace.is("connected");
         let longest = state.traffic.free.first().map_or(0, |buffer| buffer.len());
         let shared = Shared::new(state, channel, completions, readiness, name, longest)?;
-        let shared = Arc::new(shared);
+        trace.local(addresses[0]);
+        trace.is("connected");
+        let shared = Arc::new(shared.traced(mem::take(trace)));
         Ok(Self { shared, addresses, private_data, may_read })
     }
 

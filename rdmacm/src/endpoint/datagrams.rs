@@ -175,17 +175,18 @@ impl DatagramSocket {
         let bound = listener.local_addr()?;
         // Last: who asks is told of a queue pair that receives.
         listener.listen(0)?;
-        traffic.trace = Trace::socket(listener.token(), bound);
-        traffic.trace.is("listening");
+        let token = listener.token();
         let name = match bound {
             Some(bound) => format!("the datagram socket at {bound}"),
-            None => format!("the datagram socket of id {}", listener.token()),
+            None => format!("the datagram socket of id {token}"),
         };
         let mut state = State::new(parts, traffic);
         state.rendezvous = Some(Box::new(Rendezvous::new(listener, source, home)));
         let readiness = Arc::new(Readiness::new(&channel)?);
         let shared = Shared::new(state, channel, completions, readiness, name, mtu)?;
-        Ok(Self { shared: Arc::new(shared), address: bound, qp_num, mark })
+        let trace = Trace::socket(token, bound);
+        trace.is("listening");
+        Ok(Self { shared: Arc::new(shared.traced(trace)), address: bound, qp_num, mark })
     }
 
     /// The address that it is bound to; `None` for one of InfiniBand.

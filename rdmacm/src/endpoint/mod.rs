@@ -86,6 +86,11 @@
 //! (siw about 10 s).
 #![forbid(unsafe_code)]
 
+// Of what the crate keeps to itself below this, the following is used, besides what keeps errors, locks and forks apart: a
+// registration with one small buffer more (`Buffer::alloc_and_one`), as keeping alive would cost a page otherwise; events
+// that are read sixteen at a time (`CompletionChannel::drop_events`); memory that a thread registers for a task
+// (`Memory::same`), which as a public copy would let two write to it at once; and tokio's reactor, which the channels'
+// futures share.
 mod buffer;
 mod connecting;
 mod connection;

@@ -14,6 +14,7 @@ use super::rendezvous::Rendezvous;
 use super::spin::Spin;
 use super::state::{Interest, State};
 use super::tasks::{Tasks, Telling};
+use super::trace::Trace;
 use super::traffic::End;
 use crate::cm::EventChannel;
 use crate::error::{Error, ErrorKind, Result, Wait};
@@ -222,13 +223,13 @@ impl Missed {
             || self.flush && (has_ended || traffic.sending == 0)
             || self.close && is_closing
             || self.answer && (has_ended || has_answer())
-            || self.outcome && traffic.has_tried()
+            || self.outcome && traffic.has_outcome()
     }
 
     /// What of it the descriptor does not tell of, as another call has polled what would have.
     fn unheard(self, state: &State) -> Option<Interest> {
         let sends = self.buffer || self.flush || self.close;
-        let sends = sends || self.outcome && state.traffic.is_tried();
+        let sends = sends || self.outcome && state.traffic.wants_outcome();
         if self.message && state.is_deaf(Interest::Messages) {
             return Some(if sends { Interest::All } else { Interest::Messages });
         }
@@ -270,6 +271,12 @@ impl Shared {
             name,
             longest,
         })
+    }
+
+    /// The same, which tells `trace` what becomes of it.
+    pub(super) fn traced(mut self, trace: Trace) -> Self {
+        unpoisoned(self.guarded.get_mut()).state.traffic.trace = trace;
+        self
     }
 
     /// The state, for `operation`; not in a forked child, where the lock may be held for ever.

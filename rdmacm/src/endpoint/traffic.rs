@@ -207,7 +207,7 @@ impl Traffic {
     }
 
     /// Whether a buffer is there, or will not be, that somebody has tried to have.
-    pub(super) fn has_tried(&self) -> bool {
+    pub(super) fn has_outcome(&self) -> bool {
         let has_ended = self.end.is_some();
         self.sends.iter().any(|sent| match sent {
             Sent::Done { tried, .. } => *tried,
@@ -217,7 +217,7 @@ impl Traffic {
     }
 
     /// Whether there is one for which that is worth trying again later.
-    pub(super) fn is_tried(&self) -> bool {
+    pub(super) fn wants_outcome(&self) -> bool {
         self.sends.iter().any(|sent| matches!(sent, Sent::Wanted { tried: true }))
     }
 

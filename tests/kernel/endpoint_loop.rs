@@ -127,6 +127,35 @@ fn the_descriptor_tells_also_of_what_another_call_has_begun_to_hear() {
     eventually(&client, || client.try_flush());
 }
 
+/// Who only sends from now on is told of what was sent, and not for ever that a message could be there.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn who_wants_no_messages_any_more_is_not_told() {
+    let settings = Settings { send_buffers: 2, receive_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(rxe(0), &settings);
+    let post = || server.post(eventually(&server, || server.try_buffer())).expect("post");
+    let next = || client.recv_timeout(LONG).expect("receive").expect("a message");
+    assert!(now(server.try_recv()).is_none());
+    post();
+    let mut held = next();
+    for _ in 0..100 {
+        // It is under way until there is a buffer, and so nobody looks whether something has come.
+        post();
+        let only = eventually(&server, || server.try_buffer());
+        // What is read late tells in vain.
+        let in_vain = (0..100).take_while(|_| {
+            assert!(now(server.try_buffer()).is_none(), "there is one");
+            is_readable(&server, PollTimeout::ZERO)
+        });
+        assert!(in_vain.count() < 100, "there is nothing");
+        drop((held, only));
+        held = next();
+    }
+    client.post_bytes(b"still wanted").expect("post");
+    becomes_readable(&server);
+    receives(&server, b"still wanted");
+}
+
 /// A connection that answers each message with the same.
 struct Echo {
     connection: Connection,

@@ -6,6 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use bitflags::bitflags;
+
 use super::deadline::{has_passed, within};
 use super::keep_alive::KeepAlive;
 use super::parts::Parts;
@@ -84,15 +86,17 @@ impl DerefMut for Locked<'_> {
     }
 }
 
-/// What calls that do not wait have not got.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Missed {
-    buffer: bool,
-    message: bool,
-    flush: bool,
-    close: bool,
-    answer: bool,
-    outcome: bool,
+bitflags! {
+    /// What calls that do not wait have not got.
+    #[derive(Debug, Clone, Copy)]
+    struct Missed: u8 {
+        const BUFFER = 1;
+        const MESSAGE = 1 << 1;
+        const FLUSH = 1 << 2;
+        const CLOSE = 1 << 3;
+        const ANSWER = 1 << 4;
+        const OUTCOME = 1 << 5;
+    }
 }
 
 /// What somebody has found who looked for something.
@@ -193,14 +197,15 @@ impl Patience {
 impl Missed {
     fn note(&mut self, operation: Operation, in_vain: bool) {
         match operation {
-            Operation::Take => self.buffer = in_vain,
-            Operation::Receive => self.message = in_vain,
-            Operation::Flush => self.flush = in_vain,
-            Operation::Close => self.close = in_vain,
+            Operation::Take => self.set(Self::BUFFER, in_vain),
+            Operation::Receive => self.set(Self::MESSAGE, in_vain),
+            Operation::Flush => self.set(Self::FLUSH, in_vain),
+            Operation::Close => self.set(Self::CLOSE, in_vain),
             // Of which there may be several: while one is there that nobody waits for, it is told of.
-            Operation::Resolve | Operation::Join => self.answer |= in_vain,
+            Operation::Resolve | Operation::Join if in_vain => *self |= Self::ANSWER,
             // Of which buffers, each of those says.
-            Operation::Read | Operation::Change => self.outcome |= in_vain,
+            Operation::Read | Operation::Change if in_vain => *self |= Self::OUTCOME,
+            Operation::Resolve | Operation::Join | Operation::Read | Operation::Change => {}
             Operation::Send | Operation::Write => {}
         }
     }
@@ -218,19 +223,20 @@ impl Missed {
             Some(_) => true,
         };
         let has_buffer = !(traffic.free.is_empty() || traffic.is_broken);
-        self.buffer && (has_ended || has_buffer)
-            || self.message && (has_ended || !traffic.inbox.is_empty() || has_loss())
-            || self.flush && (has_ended || traffic.sending == 0)
-            || self.close && is_closing
-            || self.answer && (has_ended || has_answer())
-            || self.outcome && traffic.has_outcome()
+        let has = |what| self.intersects(what);
+        has(Self::BUFFER) && (has_ended || has_buffer)
+            || has(Self::MESSAGE) && (has_ended || !traffic.inbox.is_empty() || has_loss())
+            || has(Self::FLUSH) && (has_ended || traffic.sending == 0)
+            || has(Self::CLOSE) && is_closing
+            || has(Self::ANSWER) && (has_ended || has_answer())
+            || has(Self::OUTCOME) && traffic.has_outcome()
     }
 
     /// What of it the descriptor does not tell of, as another call has polled what would have.
     fn unheard(self, state: &State) -> Option<Interest> {
-        let sends = self.buffer || self.flush || self.close;
-        let sends = sends || self.outcome && state.traffic.wants_outcome();
-        if self.message && state.is_deaf(Interest::Messages) {
+        let sends = self.intersects(Self::BUFFER | Self::FLUSH | Self::CLOSE)
+            || self.intersects(Self::OUTCOME) && state.traffic.wants_outcome();
+        if self.intersects(Self::MESSAGE) && state.is_deaf(Interest::Messages) {
             return Some(if sends { Interest::All } else { Interest::Messages });
         }
         (sends && state.is_deaf(Interest::Sends)).then_some(Interest::Sends)
@@ -256,7 +262,7 @@ impl Shared {
             asleep: false,
             waiting: 0,
             wanting: 0,
-            missed: Missed::default(),
+            missed: Missed::empty(),
             ringing: false,
         };
         Ok(Self {
@@ -481,7 +487,7 @@ impl Shared {
     ) {
         match patience {
             Patience::None => guarded.missed.note(operation, !is_done),
-            _ if guarded.missed == Missed::default() => return,
+            _ if guarded.missed.is_empty() => return,
             _ => {}
         }
         let mut rings = guarded.missed.is_there(&guarded.state);
@@ -633,7 +639,7 @@ impl Shared {
         // After the end it goes when this returns and nothing is locked.
         if guarded.state.parts.is_some() {
             guarded.state.traffic.free.push(memory);
-            match guarded.missed.buffer || guarded.wanting > 0 {
+            match guarded.missed.intersects(Missed::BUFFER) || guarded.wanting > 0 {
                 true => self.tell_all(&mut guarded),
                 false => guarded.telling.tell(),
             }

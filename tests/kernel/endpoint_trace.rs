@@ -341,7 +341,7 @@ fn of_a_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T,
     let (listener, _) = Notes::of(|| Listener::bind(address).expect("listen"));
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
-        let client = scope.spawn(move || Connector::new().timeout(LONG).connect(server).map(drop));
+        let client = scope.spawn(move || Connector::new().timeout(LONG).connect(server));
         let ((outcome, peer), mut said) = Notes::of(|| {
             let incoming = listener.incoming_timeout(LONG).expect("a request");
             let peer = incoming.peer_addr().expect("it has one").expect("an IP address");

@@ -217,6 +217,18 @@ impl Error {
         self
     }
 
+    /// The same reason, of what was tried with it.
+    pub(crate) fn of(
+        mut self,
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        if let Cause::Failed(failure) = &mut self.0 {
+            (failure.operation, failure.subject) = (operation, subject.into());
+        }
+        self
+    }
+
     /// What was tried: `resolve the address`.
     pub fn operation(&self) -> &str {
         match &self.0 {

@@ -172,6 +172,9 @@ fn siw_changes_no_numbers() {
         let remote = sent(&server, &client, &export.descriptor());
         let error = client.fetch_add(&remote, 0, 1).expect_err("siw has none");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        assert_eq!(error.operation(), "change a number over");
+        let peer = client.peer_addr().expect("an IP address");
+        assert_eq!(error.subject(), format!("the connection to {peer}"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use nix::errno::Errno;
 use ucma_abi::{
     RDMA_MAX_PRIVATE_DATA, ib_cm_rej_reason, rdma_ucm_accept, rdma_ucm_conn_param,
     rdma_ucm_connect, rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
@@ -22,6 +23,10 @@ use crate::transition::{self, Step};
 use crate::verbs::{
     Context, Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
 };
+
+/// What EINVAL says of attributes that the kernel does not know.
+const OUT_OF_STATE: &str =
+    "its connection is not in a state that has them: the peer may have given up";
 
 /// No enhanced connection establishment.
 const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
@@ -481,7 +486,9 @@ impl Inner {
             id: self.handle,
             qp_state: u32::from(state.0),
         };
-        self.command("ask for the queue pair attributes of", || self.to_string(), request)
+        let answered =
+            self.command("ask for the queue pair attributes of", || self.to_string(), request);
+        answered.map_err(|error| error.with_remedy(Errno::EINVAL, OUT_OF_STATE))
     }
 
     /// That the id is for connections, as `operation` is.

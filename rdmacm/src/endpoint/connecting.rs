@@ -149,7 +149,8 @@ impl Connecting {
     /// [`ErrorKind::WouldBlock`] where there is something to wait for; any other one ends the
     /// attempt, and nothing is left: those of [`Connector::connect`] or [`Incoming::accept`], with
     /// [`ErrorKind::TimedOut`] when the [`deadline`](Self::deadline) has passed, and
-    /// [`ErrorKind::Invalid`] when it is over already.
+    /// [`ErrorKind::Invalid`] when it is over already. (On iWARP a call that gives the attempt up may take its
+    /// time: see [`Connector::timeout`].)
     pub fn try_finish(&mut self) -> Result<Connection> {
         let Some(attempt) = self.attempt.take() else {
             return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));

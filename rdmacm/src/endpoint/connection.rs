@@ -47,7 +47,7 @@ use crate::verbs::{CompletionChannel, SendOperation};
 /// dropping it is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
 /// message. However it has ended, calls after that fail alike: with [`ErrorKind::Disconnected`],
 /// [`ErrorKind::Failed`], [`ErrorKind::DeviceGone`], or, where messages of the peer may be lost on iWARP,
-/// [`ErrorKind::Overrun`].
+/// [`ErrorKind::Overrun`]; [`flush`](Self::flush) and [`close`](Self::close) only where something was not sent.
 ///
 /// An idle connection does not hear that its peer is gone (see
 /// [`cm`](crate::cm#what-nobody-hears-of)), unless it is [kept alive](Settings::keep_alive). What is

@@ -101,14 +101,15 @@ impl Connector {
         self
     }
 
-    /// How long the peer may take to answer.
+    /// How long the peer may take to answer. (On iWARP as with [`timeout`](Self::timeout).)
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long all of it may take together.
+    /// How long all of it may take together. (On iWARP an attempt that is given up when the peer has been asked takes
+    /// until its driver gives up too, siw about 10 s: [the call](Self::connect) comes back so much later.)
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

@@ -244,7 +244,8 @@ impl Incoming {
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`]; what the peer comes to if it does not go on
-    /// ([`ErrorKind::Unreachable`], ECONNREFUSED and others); EINVAL where it has given up before;
+    /// ([`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others); EINVAL, on siw
+    /// ECONNRESET, where it has given up before;
     /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
     /// buffer; EINVAL and ENOMEM for more than the device has.
     #[doc(alias = "rdma_accept")]

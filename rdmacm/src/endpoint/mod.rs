@@ -20,7 +20,7 @@
 //! That each has its own buffers, and shares none with others (as through a shared receive queue), is a
 //! decision: a busy peer takes no buffer that another one needs, and what a connection pins goes with
 //! it. The price is memory that is pinned while it is idle: with the default [`Settings`] 32 buffers of
-//! 4 KiB, which are 128 KiB for each connection and 128 MiB for a thousand, against `RLIMIT_MEMLOCK` of
+//! 4 KiB, which are 128 KiB for each connection and 125 MiB for a thousand, against `RLIMIT_MEMLOCK` of
 //! the user; on iWARP two buffers more, and a page where it is kept alive. It is less with fewer
 //! [`receive_buffers`](Settings::receive_buffers) and [`send_buffers`](Settings::send_buffers), and with
 //! a smaller [`buffer_size`](Settings::buffer_size), down to one page: 2 of each and 512 bytes are one.
@@ -136,4 +136,5 @@ pub use pending::Pending;
 pub use remote::{Export, Remote, Rights};
 pub use settings::Settings;
 
+pub use crate::cm::{ConnParam, Membership, RejectReason};
 pub use crate::verbs::Memory;

@@ -60,7 +60,9 @@ impl<T> Pending<T> {
     /// [descriptor](Connection#waiting) is readable. Any other one ends it: [`ErrorKind::Disconnected`],
     /// [`ErrorKind::Failed`], also where the peer's device refuses it, [`ErrorKind::Overrun`] and
     /// [`ErrorKind::DeviceGone`] of a connection that has ended; [`ErrorKind::Invalid`] where it is over
-    /// already; [`ErrorKind::WrongProcess`] after a fork.
+    /// already; [`ErrorKind::WrongProcess`] after a fork. Where one of several is refused, those behind it
+    /// fail for the same reason: which of them it was is not said. On siw that the peer's device refuses it ends the
+    /// connection without a reason: that is [`ErrorKind::Disconnected`].
     pub fn try_finish(&mut self) -> Result<T> {
         self.finish_with(Patience::None)
     }
@@ -85,11 +87,8 @@ impl<T> Pending<T> {
 
     fn finish_with(&mut self, patience: Patience) -> Result<T> {
         let Some(wanted) = self.wanted.take() else {
-            return Err(Error::invalid(
-                self.what.name(),
-                "the peer's memory",
-                "it is over already",
-            ));
+            let subject = "what was begun with the peer's memory";
+            return Err(Error::invalid("finish", subject, "it is over already"));
         };
         let index = wanted.index;
         let sent = |state: &mut State| match patience {

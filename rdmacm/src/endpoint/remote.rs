@@ -108,8 +108,10 @@ impl Remote {
     /// [`ErrorKind::Invalid`] for bytes that are none of a descriptor.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let invalid = |reason| Error::invalid("read", "a descriptor of memory", reason);
-        let bytes: &[u8; Self::BYTES] =
-            bytes.try_into().map_err(|_| invalid("it is of another length"))?;
+        let Ok(bytes) = <&[u8; Self::BYTES]>::try_from(bytes) else {
+            let subject = format!("a descriptor of memory of {} bytes", bytes.len());
+            return Err(Error::invalid("read", subject, "it has 24"));
+        };
         let [version, rights, 0, 0, rest @ ..] = bytes else {
             return Err(invalid("it has bits that are not known"));
         };
@@ -166,19 +168,19 @@ impl Remote {
 
     /// What writes `length` bytes at `offset`.
     pub(super) fn writing(&self, offset: u64, length: usize) -> Result<SendOperation<'static>> {
-        let (remote_addr, rkey) = self.part(Operation::Write, Rights::WRITE, offset, length)?;
+        let (remote_addr, rkey) = self.part("write", Rights::WRITE, offset, length)?;
         Ok(SendOperation::Write { remote_addr, rkey })
     }
 
     /// What reads as many from there.
     pub(super) fn reading(&self, offset: u64, length: usize) -> Result<SendOperation<'static>> {
-        let (remote_addr, rkey) = self.part(Operation::Read, Rights::READ, offset, length)?;
+        let (remote_addr, rkey) = self.part("read", Rights::READ, offset, length)?;
         Ok(SendOperation::Read { remote_addr, rkey })
     }
 
     /// What changes the number there.
     pub(super) fn changing(&self, offset: u64, change: Change) -> Result<SendOperation<'static>> {
-        let (remote_addr, rkey) = self.part(Operation::Change, Rights::ATOMIC, offset, WORD)?;
+        let (remote_addr, rkey) = self.part("change", Rights::ATOMIC, offset, WORD)?;
         Ok(match change {
             Change::CompareSwap { compare, swap } => {
                 SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
@@ -190,7 +192,7 @@ impl Remote {
     /// The address and the key of `length` bytes at `offset`, for what needs `right`.
     fn part(
         &self,
-        what: Operation,
+        what: &'static str,
         right: Rights,
         offset: u64,
         length: usize,
@@ -205,14 +207,14 @@ impl Remote {
     }
 
     #[cold]
-    fn refused(&self, what: Operation, right: Rights, offset: u64, length: usize) -> Error {
+    fn refused(&self, what: &'static str, right: Rights, offset: u64, length: usize) -> Error {
         let (errno, reason) = match self.rights.contains(right) {
             false => (libc::EACCES, format!("the peer has given {:?}", self.rights)),
             true => (libc::EINVAL, format!("it has {} bytes", self.length)),
         };
         let subject = format!("{length} bytes at offset {offset} of the peer's memory");
         let kind = ErrorKind::Invalid { errno, reason: reason.into() };
-        Error::new(what.name(), subject, kind)
+        Error::new(what, subject, kind)
     }
 }
 
@@ -226,7 +228,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`ErrorKind::Disconnected`] where this side has ended the connection; those of
-    /// [`MemoryRegion::share`].
+    /// [`MemoryRegion::share`]. That iWARP has no atomics the peer hears that tries.
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
     pub fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
@@ -241,7 +243,8 @@ impl Connection {
     ///
     /// Those of [`send`](Self::send); [`ErrorKind::Invalid`] where it is not within `to`, and with
     /// EACCES where `to` has not [`Rights::WRITE`]; [`ErrorKind::Failed`] where the peer's device
-    /// refuses it.
+    /// refuses it. siw does not say so: there that is the end of the connection, and no error of what was
+    /// written before it is heard of.
     #[doc(alias = "rdma_post_write")]
     pub fn write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<Buffer> {
         self.write_with(buffer, to, offset, Patience::FOREVER)
@@ -290,7 +293,8 @@ impl Connection {
     ///
     /// Those of [`send`](Self::send); [`ErrorKind::Invalid`] where it is not within `from`, with
     /// EACCES where `from` has not [`Rights::READ`], and where the two sides have settled on no reads
-    /// ([`Settings::initiator_depth`]); [`ErrorKind::Failed`] where the peer's device refuses it.
+    /// ([`Settings::initiator_depth`]); [`ErrorKind::Failed`] where the peer's device refuses it, on siw
+    /// [`ErrorKind::Disconnected`].
     #[doc(alias = "rdma_post_read")]
     pub fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
         self.read_with(buffer, from, offset, Patience::FOREVER)
@@ -437,7 +441,7 @@ mod tests {
     fn a_descriptor_is_read() {
         let remote = Remote::from_bytes(&descriptor()).expect("it is one");
         assert_eq!((remote.len(), remote.rights()), (100, Rights::READ | Rights::WRITE));
-        let part = |offset, length| remote.part(Operation::Read, Rights::READ, offset, length);
+        let part = |offset, length| remote.part("read", Rights::READ, offset, length);
         assert_eq!(part(0, 100).expect("all of it"), (0x7f00_0000_1000, 0x102));
         assert_eq!(part(100, 0).expect("its end"), (0x7f00_0000_1064, 0x102));
     }
@@ -447,10 +451,10 @@ mod tests {
         let remote = Remote::from_bytes(&descriptor()).expect("it is one");
         for (offset, length) in [(0, 101), (100, 1), (u64::MAX, 1), (u64::MAX, 0), (1, usize::MAX)]
         {
-            let error = remote.part(Operation::Write, Rights::WRITE, offset, length);
+            let error = remote.part("write", Rights::WRITE, offset, length);
             assert_eq!(error.expect_err("outside").errno(), libc::EINVAL, "{offset}, {length}");
         }
-        let error = remote.part(Operation::Change, Rights::ATOMIC, 0, 8).expect_err("not given");
+        let error = remote.part("change", Rights::ATOMIC, 0, 8).expect_err("not given");
         assert_eq!(error.errno(), libc::EACCES);
         assert!(error.to_string().contains("READ | WRITE"), "{error}");
     }
@@ -459,7 +463,7 @@ mod tests {
     fn memory_that_is_named_otherwise_is_named_in_full() {
         let remote = Remote::new(0x1000, 7, 16, Rights::all()).expect("it may be there");
         assert_eq!((remote.addr(), remote.rkey(), remote.len()), (0x1000, 7, 16));
-        assert_eq!(remote.part(Operation::Change, Rights::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
+        assert_eq!(remote.part("change", Rights::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
         for (addr, length) in [(0, 0), (u64::MAX, 1), (1, u64::MAX)] {
             let error = Remote::new(addr, 7, length, Rights::READ).expect_err("no such memory");
             assert_eq!(error.errno(), libc::EINVAL);

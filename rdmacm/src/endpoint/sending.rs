@@ -128,7 +128,7 @@ impl Shared {
         if let Some(memory) = refused.buffer {
             self.give_back(memory);
         }
-        Err(refused.error)
+        Err(self.not_posted(what, refused.error))
     }
 
     /// Posts `bytes` in a buffer that nobody has, when there is one.
@@ -145,6 +145,13 @@ impl Shared {
             return self.start(Operation::Send, buffer, operation);
         }
         self.until(Operation::Take, patience, |state| state.post_bytes(bytes, operation))?
+            .map_err(|error| self.not_posted(Operation::Send, error))
+    }
+
+    /// Why the driver has not taken it, or the kernel.
+    #[cold]
+    pub(super) fn not_posted(&self, what: Operation, error: Error) -> Error {
+        error.of(what.name(), self.name.clone())
     }
 
     /// That a buffer has room for `length` bytes.

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::verbs::QueuePairCaps;
 
+/// What the three bits for a number of retries hold.
+const MOST_RETRIES: u8 = 7;
+
 /// What this side of a connection is to have: for [`Connector::settings`] and [`Incoming::accept`].
 ///
 /// Made from its default: see [Parameters](crate#parameters).
@@ -98,6 +101,10 @@ impl Settings {
             let reason = "there must be a buffer for each direction, and a byte in it";
             return Err(Error::invalid("make", "a connection", reason));
         }
+        if self.retry_count.max(self.rnr_retry_count) > MOST_RETRIES {
+            let reason = "it tries again at most 7 times, which is without end";
+            return Err(Error::invalid("make", "a connection", reason));
+        }
         if self.keep_alive == Some(Duration::ZERO) {
             let reason = "what keeps it alive takes some time in between";
             return Err(Error::invalid("make", "a connection", reason));
@@ -127,6 +134,25 @@ impl Settings {
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
             ..ConnParam::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let settings = Settings::default;
+        settings().check().expect("the default can be");
+        for retries in [7, 8, u8::MAX] {
+            for with in [
+                Settings { retry_count: retries, ..settings() },
+                Settings { rnr_retry_count: retries, ..settings() },
+            ] {
+                assert_eq!(with.check().is_ok(), retries == 7, "{with:?}");
+            }
         }
     }
 }

@@ -9,6 +9,9 @@
 #![doc = include_str!("snippets/one_sided.rs")]
 //! ```
 //!
+//! Each of these calls waits until it is done. Several are under way at once where they are only
+//! [begun](crate::endpoint::Connection::start_read), and finished later: [`Pending`](crate::endpoint::Pending).
+//!
 //! # What holds
 //!
 //! - Rights and bounds are checked where the call is made, and again by the peer's device. What that

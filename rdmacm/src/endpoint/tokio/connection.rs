@@ -134,7 +134,9 @@ impl Connection {
             buffer.copy_from(bytes)?;
             return self.post(buffer);
         }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send)).await?
+        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send))
+            .await?
+            .map_err(|error| self.shared().not_posted(Operation::Send, error))
     }
 
     /// Sends the message in `buffer`, and gives the buffer back when that is done: see

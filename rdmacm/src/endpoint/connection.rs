@@ -39,7 +39,8 @@ use crate::verbs::{CompletionChannel, SendOperation};
 /// worth trying again: sleep on that, level-triggered, and then try again all that has said so. It
 /// may be readable for nothing. What there is to do between the two, arming, polling again, reading
 /// the channels, is done inside. A connection in an event loop is for that loop's thread: what
-/// other threads wait for in blocking calls, they read away.
+/// other threads wait for in blocking calls, they read away. Of each call it remembers what it has said at the last:
+/// where two parts of a loop want buffers, who gets one tries on, or has the other one try.
 ///
 /// # The end
 ///

@@ -195,7 +195,7 @@ impl Patience {
 }
 
 impl Missed {
-    fn note(&mut self, operation: Operation, in_vain: bool) {
+    fn note(&mut self, operation: Operation, in_vain: bool, has_ended: bool) {
         match operation {
             Operation::Take => self.set(Self::BUFFER, in_vain),
             Operation::Receive => self.set(Self::MESSAGE, in_vain),
@@ -203,6 +203,7 @@ impl Missed {
             Operation::Close => self.set(Self::CLOSE, in_vain),
             // Of which there may be several: while one is there that nobody waits for, it is told of.
             Operation::Resolve | Operation::Join if in_vain => *self |= Self::ANSWER,
+            Operation::Resolve | Operation::Join if has_ended => *self -= Self::ANSWER,
             // Of which buffers, each of those says.
             Operation::Read | Operation::Change if in_vain => *self |= Self::OUTCOME,
             Operation::Resolve | Operation::Join | Operation::Read | Operation::Change => {}
@@ -218,15 +219,15 @@ impl Missed {
         let has_answer = || rendezvous.is_some_and(Rendezvous::has_answer);
         let has_ended = traffic.end.is_some();
         let is_closing = match traffic.end {
-            None => traffic.sending == 0,
+            None => traffic.is_sent(),
             Some(End::Here) => *disconnected,
             Some(_) => true,
         };
-        let has_buffer = !(traffic.free.is_empty() || traffic.is_broken);
+        let has_buffer = !(traffic.free.is_empty() || traffic.loses());
         let has = |what| self.intersects(what);
         has(Self::BUFFER) && (has_ended || has_buffer)
             || has(Self::MESSAGE) && (has_ended || !traffic.inbox.is_empty() || has_loss())
-            || has(Self::FLUSH) && (has_ended || traffic.sending == 0)
+            || has(Self::FLUSH) && (has_ended || traffic.is_sent())
             || has(Self::CLOSE) && is_closing
             || has(Self::ANSWER) && (has_ended || has_answer())
             || has(Self::OUTCOME) && traffic.has_outcome()
@@ -486,7 +487,10 @@ impl Shared {
         is_done: bool,
     ) {
         match patience {
-            Patience::None => guarded.missed.note(operation, !is_done),
+            Patience::None => {
+                let has_ended = guarded.state.traffic.end.is_some();
+                guarded.missed.note(operation, !is_done, has_ended);
+            }
             _ if guarded.missed.is_empty() => return,
             _ => {}
         }
@@ -501,8 +505,12 @@ impl Shared {
     /// something of it by now, or may be.
     #[cold]
     fn is_to_try_again(&self, guarded: &mut Locked<'_>, interest: Interest) -> bool {
-        let armed = self.arm(guarded, interest);
-        match armed.and_then(|_| guarded.state.poll(interest)) {
+        let mut again = || -> Result<bool> {
+            // What has been told of; and what has completed before it was armed.
+            let polled = guarded.state.poll(interest)?;
+            Ok(self.arm(guarded, interest)? && guarded.state.poll(interest)? || polled)
+        };
+        match again() {
             Ok(true) => self.tell(guarded),
             Ok(false) => {}
             // Who tries again is told.
@@ -620,8 +628,11 @@ impl Shared {
         }
     }
 
-    /// Has the bell ring, or not.
+    /// Has the bell ring, or not. For a thread that sleeps and has not heard it yet it rings on.
     fn ring(&self, guarded: &mut Guarded, rings: bool) {
+        if !rings && guarded.asleep {
+            return;
+        }
         if mem::replace(&mut guarded.ringing, rings) != rings {
             self.readiness.ring(rings);
         }
@@ -662,6 +673,11 @@ impl Shared {
     pub(super) fn give_up(&self, index: usize) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
         let done = guarded.state.traffic.sends[index].give_up();
+        if !guarded.missed.is_empty() {
+            // It may be the one that it rings for.
+            let rings = guarded.missed.is_there(&guarded.state);
+            self.ring(&mut guarded, rings);
+        }
         drop(guarded);
         if let Some(memory) = done {
             self.give_back(memory);
@@ -714,11 +730,15 @@ impl Shared {
         if self.process.check().is_err() {
             return;
         }
-        let _ending = unpoisoned(self.ending.lock());
-        let mut guarded = self.lock_here();
-        let ended = guarded.state.abort();
-        self.tell_all(&mut guarded);
+        let ending = unpoisoned(self.ending.lock());
+        let mut locked = self.lock_here();
+        let ended = locked.state.abort();
+        self.tell_all(&mut locked);
+        let Locked { guarded, telling } = locked;
         drop(guarded);
         drop(ended);
+        drop(ending);
+        // Last: what tasks' wakers do may come back here.
+        drop(telling);
     }
 }

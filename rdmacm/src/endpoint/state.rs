@@ -82,8 +82,7 @@ impl State {
     /// A buffer for sending that nobody has, where there is one or will be none.
     pub(super) fn buffer(&mut self) -> Option<Result<Buffer, End>> {
         match self.traffic.end {
-            // What would be sent now would be lost.
-            None if self.traffic.is_broken => None,
+            None if self.traffic.loses() => None,
             None => self.traffic.free.pop().map(Ok),
             Some(end) => Some(Err(end)),
         }
@@ -116,16 +115,18 @@ impl State {
         match sent {
             Sent::Done { status: WcStatus::IB_WC_SUCCESS, .. } => sent.give_up().map(Ok),
             // It is there still, for who gives up.
-            Sent::Done { status, .. } => Some(Err(End::Failed(*status))),
-            Sent::Wanted { .. } | Sent::Unwanted => self.traffic.end.map(Err),
+            Sent::Done { status, .. } if self.traffic.senders.is_some() => {
+                Some(Err(End::Failed(*status)))
+            }
+            _ => self.traffic.end.map(Err),
         }
     }
 
     /// The same for who tries again later, as the descriptor is to tell.
     pub(super) fn tried(&mut self, index: usize) -> Option<Result<Buffer, End>> {
         let found = self.sent(index);
-        if let (None, Sent::Wanted { tried }) = (&found, &mut self.traffic.sends[index]) {
-            *tried = true;
+        if let Sent::Wanted { tried } | Sent::Done { tried, .. } = &mut self.traffic.sends[index] {
+            *tried = found.is_none();
         }
         found
     }
@@ -133,18 +134,10 @@ impl State {
     /// That all was sent, where it was or will not be.
     pub(super) fn flushed(&mut self) -> Option<Result<(), End>> {
         let traffic = &mut self.traffic;
-        if traffic.sending > 0 {
+        if !traffic.is_sent() {
             return traffic.end.map(Err);
         }
-        match traffic.lost {
-            None => Some(Ok(())),
-            // Of a connection, how that ended says why.
-            Some(_) if traffic.senders.is_none() => traffic.end.map(Err),
-            Some(status) => {
-                traffic.lost = None;
-                Some(Err(End::Failed(status)))
-            }
-        }
+        Some(traffic.lost.take().map_or(Ok(()), |status| Err(End::Failed(status))))
     }
 
     /// The next message, or that there is none, where it is there or will not be.
@@ -264,9 +257,11 @@ impl State {
         Ok(polled)
     }
 
-    /// Whether the next completion of `interest` is not told of.
+    /// Whether it is not certain that the next completion of `interest` is told of.
     pub(super) fn is_deaf(&self, interest: Interest) -> bool {
-        self.parts.is_some() && self.unarmed(interest) != [false; 2]
+        let receives = self.receives != Arming::Armed && self.wants_receives(interest);
+        let sends = self.sends != Arming::Armed && self.wants_sends(interest);
+        self.parts.is_some() && (receives || sends)
     }
 
     /// Whether receives, and whether sends, are wanted that nobody is told of.

@@ -122,20 +122,21 @@ impl Traffic {
             return self.kept_alive(buffer, status);
         };
         self.sending -= 1;
-        match sent {
-            // Why the send of a connection failed is how that ended.
-            Sent::Wanted { tried } if completion.is_success() || self.senders.is_some() => {
+        let is_wanted = match sent {
+            Sent::Wanted { tried } => {
                 *sent = Sent::Done { buffer, status, tried: *tried };
+                true
             }
-            Sent::Unwanted if completion.is_success() => self.free.push(buffer),
             _ => {
-                *sent = Sent::Unwanted;
                 self.free.push(buffer);
+                false
+            }
+        };
+        if !completion.is_success() {
+            if !is_wanted || self.senders.is_none() {
                 // The first one says why, of those behind it only that.
                 self.lost.get_or_insert(status);
             }
-        }
-        if !completion.is_success() {
             self.failed(status);
         }
     }
@@ -206,11 +207,31 @@ impl Traffic {
         }
     }
 
+    /// Whether this status of a request says what came of it. Why one of a connection failed is how that ended.
+    pub(super) fn says(&self, status: WcStatus) -> bool {
+        status == WcStatus::IB_WC_SUCCESS || self.senders.is_some()
+    }
+
+    /// Whether all that was posted has been sent, or it is known what was not.
+    pub(super) fn is_sent(&self) -> bool {
+        self.sending == 0 && !self.is_ending()
+    }
+
+    /// Whether something of a connection was lost, of which its end will say why.
+    fn is_ending(&self) -> bool {
+        self.lost.is_some() && self.senders.is_none()
+    }
+
+    /// Whether what was sent now would be lost.
+    pub(super) fn loses(&self) -> bool {
+        self.is_broken || self.is_ending()
+    }
+
     /// Whether a buffer is there, or will not be, that somebody has tried to have.
     pub(super) fn has_outcome(&self) -> bool {
         let has_ended = self.end.is_some();
         self.sends.iter().any(|sent| match sent {
-            Sent::Done { tried, .. } => *tried,
+            Sent::Done { tried, status, .. } => *tried && (has_ended || self.says(*status)),
             Sent::Wanted { tried } => *tried && has_ended,
             Sent::Unwanted => false,
         })

@@ -11,7 +11,8 @@ use rdmacm::{ErrorKind, Result};
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::pair;
-use crate::endpoint_loop::{becomes_readable, eventually, is_readable, now};
+use crate::endpoint_keep_alive::Cut;
+use crate::endpoint_loop::{becomes_readable, eventually, is_readable, now, settles};
 use crate::endpoint_messages::{filled, receives};
 
 /// A pair of which the second side has exported memory, in which each byte says where it is.
@@ -102,11 +103,7 @@ fn the_descriptor_tells_of_it() {
             assert!(now(added.try_finish()).is_none());
             assert!(now(swapped.try_finish()).is_none());
         };
-        nothing_is_done();
-        // An event of what was sent before may be late.
-        while is_readable(&client, PollTimeout::ZERO) {
-            nothing_is_done();
-        }
+        settles(&client, &mut nothing_is_done);
         drop(held);
         receives(&server, b"second");
         if polls {
@@ -125,12 +122,44 @@ fn the_descriptor_tells_of_it() {
         // What nobody has tried to have the descriptor tells nobody of.
         let kept = start(&client, &remote, 44).expect("start");
         client.flush_timeout(LONG).expect("flush");
-        assert!(now(client.try_recv()).is_none());
-        while is_readable(&client, PollTimeout::ZERO) {
-            assert!(now(client.try_recv()).is_none());
-        }
+        settles(&client, || assert!(now(client.try_recv()).is_none()));
         assert_eq!(*kept.finish_timeout(LONG).expect("read"), [44, 45, 46, 47]);
     }
+}
+
+/// Also of its failure, when another call has heard of the end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_the_descriptor_tells_of_its_failure() {
+    let ([client, _server], _memory, export) = exported(siw(0), &Settings::default());
+    let cut = Cut::new();
+    let mut read = start(&client, &export.remote(), 0).expect("start");
+    assert!(now(read.try_finish()).is_none());
+    assert!(eventually(&client, || client.try_recv()).is_none(), "TCP has given up");
+    becomes_readable(&client);
+    let error = read.try_finish().expect_err("nobody has answered");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    // Which it has said.
+    assert!(!is_readable(&client, PollTimeout::ZERO), "there is nothing else");
+    drop(cut);
+}
+
+/// Of one that is dropped when it is done, which nobody has heard, nothing is told any more.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn what_is_given_up_is_not_told_of() {
+    let settings = Settings { receive_buffers: 1, ..Settings::default() };
+    let ([client, server], _memory, export) = exported(rxe(0), &settings);
+    let held = held_up(&client, &server);
+    let mut read = start(&client, &export.remote(), 0).expect("start");
+    settles(&client, || assert!(now(read.try_finish()).is_none()));
+    drop(held);
+    receives(&server, b"second");
+    client.flush_timeout(LONG).expect("flush");
+    assert!(now(client.try_recv()).is_none());
+    assert!(is_readable(&client, PollTimeout::ZERO), "it is done");
+    drop(read);
+    assert!(!is_readable(&client, PollTimeout::ZERO), "there is nothing");
 }
 
 #[test]

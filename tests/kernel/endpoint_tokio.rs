@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::{Arc, mpsc};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
@@ -202,7 +204,7 @@ fn tasks_that_want_a_buffer_are_told() {
         time::sleep(Duration::from_millis(5)).await;
         let [first, second] = &mut held;
         let first = first.take();
-        std::thread::spawn(move || drop(first)).join().expect("it has dropped it");
+        thread::spawn(move || drop(first)).join().expect("it has dropped it");
         for waiting in both {
             in_time(waiting).await.expect("it had a buffer");
         }
@@ -452,7 +454,7 @@ fn deadlines_begin_with_the_call() {
         let listener = in_time(accepting).await.expect("it lives");
         drop(asked);
 
-        let asking = std::thread::spawn(move || Connector::new().connect(server));
+        let asking = thread::spawn(move || Connector::new().connect(server));
         let incoming = in_time(listener.incoming()).await.expect("a request");
         let settings = Settings::default();
         let error = late(short, Connection::accept(incoming, &settings, &[], short)).await;
@@ -483,4 +485,46 @@ fn tasks_do_not_wait_for_reads_that_were_not_settled_on() {
         send(&client, b"goes on").await;
         receives(&server, b"goes on").await;
     });
+}
+
+/// A waker that ends the connection, on the thread that wakes it.
+struct Ends {
+    connection: Mutex<Option<Arc<Connection>>>,
+    says: mpsc::Sender<()>,
+}
+
+impl Wake for Ends {
+    fn wake(self: Arc<Self>) {
+        let connection = self.connection.lock().expect("nobody panics").take();
+        if let Some(connection) = connection {
+            // Done here where there is no runtime, and begun where there is one.
+            let _ = pin!(connection.abort()).poll(&mut Context::from_waker(Waker::noop()));
+            self.says.send(()).expect("the test listens");
+        }
+    }
+}
+
+/// What a waker does may come back to the connection, also while that is aborted.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn a_waker_comes_back_to_a_connection_that_ends() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let both = endpoint_connect::pair(rxe(0), &Settings::default());
+    let [client, _server] = runtime.block_on(async {
+        both.map(|one| Arc::new(Connection::from_blocking(one).expect("it is watched")))
+    });
+    let (says, hears) = mpsc::channel();
+    let ends = Ends { connection: Mutex::new(Some(Arc::clone(&client))), says: says.clone() };
+    thread::spawn(move || {
+        let waker = Waker::from(Arc::new(ends));
+        let mut receiving = pin!(client.recv());
+        assert!(receiving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let ended = pin!(client.abort()).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(ended.is_ready(), "there is no other thread for it");
+        says.send(()).expect("the test listens");
+    });
+    for _ in 0..2 {
+        hears.recv_timeout(LONG).expect("each comes to an end");
+    }
 }

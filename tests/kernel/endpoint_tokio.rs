@@ -301,6 +301,38 @@ fn siw_all_tasks_close() {
     everybody_closes(siw(0));
 }
 
+/// What a task posts while another one closes the connection arrives, or is refused.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn closing_loses_nothing_that_another_task_posts() {
+    on_each_runtime(rxe(0), || async {
+        for number in 0..20 {
+            let [client, server] = pair(rxe(0), &Settings::default()).await.map(Arc::new);
+            let posts = Arc::clone(&client);
+            let posting = task::spawn(async move {
+                let mut posted = 0;
+                while posts.post_bytes(b"").await.is_ok() {
+                    posted += 1;
+                    // So that there are times when nothing is on its way.
+                    let _ended = posts.flush().await;
+                }
+                posted
+            });
+            let receiving = task::spawn(async move {
+                let mut received = 0;
+                while server.recv().await.expect("receive").is_some() {
+                    received += 1;
+                }
+                received
+            });
+            in_time(client.close(LONG)).await.expect("nothing is lost");
+            let posted: u32 = in_time(posting).await.expect("it lives");
+            let received = in_time(receiving).await.expect("it lives");
+            assert_eq!(received, posted, "connection {number}");
+        }
+    });
+}
+
 /// Connections that tasks have end with their runtime; those that live elsewhere outlive it.
 fn a_runtime_ends(address: SocketAddr) {
     let before = objects_at(address);

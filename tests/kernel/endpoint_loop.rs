@@ -167,17 +167,24 @@ fn who_wants_no_messages_any_more_is_not_told() {
 fn a_sleeper_wakes_though_another_tries() {
     let [client, _server] = pair(rxe(0), &Settings { send_buffers: 1, ..Settings::default() });
     let (says, hears) = mpsc::channel();
+    let (wakes, woken) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..200 {
             let only = client.buffer_timeout(LONG).expect("the only one");
             let sleeper = scope.spawn(|| {
                 announce(&says);
-                drop(client.buffer_timeout(LONG).expect("it is given back"));
+                drop(client.buffer().expect("it is given back"));
+                wakes.send(()).expect("the test listens");
             });
             asleep(hears.recv().expect("the thread begins"));
             drop(only);
             assert!(now(client.try_recv()).is_none());
-            sleeper.join().expect("it wakes");
+            if woken.recv_timeout(LONG).is_err() {
+                // So that the test comes to an end.
+                client.abort();
+                panic!("it sleeps on");
+            }
+            sleeper.join().expect("it lives");
         }
     });
 }

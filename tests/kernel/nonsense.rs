@@ -168,10 +168,14 @@ fn servers_who_do_are_told_of() {
             });
             let _side = answer(request(&channel), &channel, &mut dice);
             let error = client.join().expect("it comes back").expect_err("nobody has listened");
-            let is_told = match error.kind() {
-                ErrorKind::Rejected(_) | ErrorKind::Disconnected | ErrorKind::Failed(_) => true,
-                _ => error.errno() == libc::EINVAL,
-            };
+            let is_told = matches!(
+                error.kind(),
+                ErrorKind::Rejected(_)
+                    | ErrorKind::Disconnected
+                    | ErrorKind::Failed(_)
+                    | ErrorKind::Os(libc::EINVAL)
+                    | ErrorKind::Remedy { errno: libc::EINVAL, .. }
+            );
             assert!(is_told, "round {round}: {error}");
             while channel.get_event_timeout(Duration::ZERO).expect("look").is_some() {}
         });

@@ -110,7 +110,7 @@ impl Remote {
         let invalid = |reason| Error::invalid("read", "a descriptor of memory", reason);
         let Ok(bytes) = <&[u8; Self::BYTES]>::try_from(bytes) else {
             let subject = format!("a descriptor of memory of {} bytes", bytes.len());
-            return Err(Error::invalid("read", subject, "it has 24"));
+            return Err(Error::invalid("read", subject, format!("it has {}", Self::BYTES)));
         };
         let [version, rights, 0, 0, rest @ ..] = bytes else {
             return Err(invalid("it has bits that are not known"));

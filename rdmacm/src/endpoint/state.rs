@@ -259,16 +259,15 @@ impl State {
 
     /// Whether it is not certain that the next completion of `interest` is told of.
     pub(super) fn is_deaf(&self, interest: Interest) -> bool {
-        let receives = self.receives != Arming::Armed && self.wants_receives(interest);
-        let sends = self.sends != Arming::Armed && self.wants_sends(interest);
-        self.parts.is_some() && (receives || sends)
+        let uncertain = self.wanted(interest, |arming| arming != Arming::Armed);
+        self.parts.is_some() && uncertain != [false; 2]
     }
 
-    /// Whether receives, and whether sends, are wanted that nobody is told of.
-    #[inline]
-    fn unarmed(&self, interest: Interest) -> [bool; 2] {
-        let receives = self.receives == Arming::Off && self.wants_receives(interest);
-        let sends = self.sends == Arming::Off && self.wants_sends(interest);
+    /// Whether receives, and whether sends, are wanted whose queue `is` so.
+    #[inline(always)]
+    fn wanted(&self, interest: Interest, is: impl Fn(Arming) -> bool) -> [bool; 2] {
+        let receives = is(self.receives) && self.wants_receives(interest);
+        let sends = is(self.sends) && self.wants_sends(interest);
         [receives, sends]
     }
 
@@ -286,7 +285,7 @@ impl State {
         is_asleep: bool,
     ) -> Result<bool> {
         let is_full = self.drops_events(is_asleep);
-        let [receives, sends] = self.unarmed(interest);
+        let [receives, sends] = self.wanted(interest, |arming| arming == Arming::Off);
         let Some(parts) = &self.parts else { return Ok(false) };
         if !(is_full || receives || sends) {
             return Ok(false);

@@ -208,7 +208,7 @@ impl Traffic {
     }
 
     /// Whether this status of a request says what came of it. Why one of a connection failed is how that ended.
-    pub(super) fn says(&self, status: WcStatus) -> bool {
+    fn says(&self, status: WcStatus) -> bool {
         status == WcStatus::IB_WC_SUCCESS || self.senders.is_some()
     }
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guest::error::{Context, Error, Result};
 use guest::plan::REPORT_PORT;
 use guest::report::{Frame, Writer};
+use tool_error::{Context, Error, Result};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

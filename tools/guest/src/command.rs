@@ -4,13 +4,13 @@ use std::io::Read;
 use std::process::{self, Stdio};
 use std::thread;
 
-use guest::error::{Context, Error, Result};
 use guest::plan::HostCommand;
 use guest::report::{Frame, Status};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
+use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
 

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use guest::error::{Context, Error, Result};
 use guest::plan::Device;
 use guest::report::{Frame, Status};
+use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
 

@@ -1,6 +1,5 @@
-//! What the test bed's two sides agree on: the [`plan`] that xtask packs into the guest's initramfs, the
-//! [`report`] that the guest sends back while it carries the plan out, and how both word an [`error`].
+//! The protocol between xtask and the test bed's guest: the [`plan`] that xtask packs into the guest's initramfs, and the
+//! [`report`] that the guest sends while it carries the plan out.
 
-pub mod error;
 pub mod plan;
 pub mod report;

@@ -14,10 +14,10 @@ use std::env;
 use std::fs;
 use std::process::ExitCode;
 
-use guest::error::{Context, Result};
 use guest::plan::{self, Plan, Work};
 use guest::report::{Frame, Status};
 use nix::sys::reboot::{RebootMode, reboot};
+use tool_error::{Context, Result};
 
 use crate::channel::Report;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 
-use guest::error::{Context, Error, Result};
+use tool_error::{Context, Error, Result};
 
 /// Loads modules of the initramfs in the given order, each after what it depends on.
 pub(crate) fn load(names: &[OsString]) -> Result<()> {

@@ -9,7 +9,7 @@ use guest::plan::HOST_ROOT_TAG;
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
-use guest::error::{Context, Result};
+use tool_error::{Context, Result};
 
 /// Mounts /proc, /sys, /dev (with pts and shm) over the directories of the same names.
 pub(crate) fn kernel_file_systems() -> Result<()> {

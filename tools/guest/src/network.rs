@@ -8,7 +8,7 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::socket::SockProtocol;
 
 use crate::netlink::{Request, Socket};
-use guest::error::{Context, Result};
+use tool_error::{Context, Result};
 
 /// IFLA_LINKINFO and what it nests for a veth pair (linux/if_link.h, linux/veth.h).
 const IFLA_LINKINFO: u16 = 18;

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::error::{Error, Result};
+use tool_error::{Error, Result};
 
 /// Where the plan lies in the initramfs.
 pub const PATH: &str = "/plan";

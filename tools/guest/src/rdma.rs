@@ -5,10 +5,10 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guest::error::{Context, Error, Result};
 use guest::plan::Device;
 use rdmacm::device::link::{self, LinkKind};
 use rdmacm::device::{Gid, PortState};
+use tool_error::{Context, Error, Result};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rdmacm::Token;
-use rdmacm::addr::{AddrInfo, AddrInfoFlags, Family, Hints};
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints, AddressFamily};
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit};
 
@@ -153,7 +153,8 @@ impl<'a> Test<'a> {
     fn serve(&mut self) -> Result<(), Stopped> {
         self.say("cmatose: starting server")?;
         let listener = CmId::new(&self.channel, self.options.port_space)?;
-        let hints = Hints { flags: self.hints().flags | AddrInfoFlags::PASSIVE, ..self.hints() };
+        let hints =
+            AddrInfoHints { flags: self.hints().flags | AddrInfoFlags::PASSIVE, ..self.hints() };
         let here = self.find(self.options.source.as_deref(), Some(&self.options.port), &hints)?;
         let here =
             here.src_addr.ok_or_else(|| Failure::because("there is no address to bind to"))?;
@@ -193,7 +194,7 @@ impl<'a> Test<'a> {
         let mut hints = self.hints();
         if let Some(source) = &self.options.source {
             let flags = hints.flags | AddrInfoFlags::PASSIVE;
-            let passive = Hints { flags, ..hints.clone() };
+            let passive = AddrInfoHints { flags, ..hints.clone() };
             hints.src_addr = self.find(Some(source), None, &passive)?.src_addr;
         }
         let peer = self.find(Some(server), Some(&self.options.port), &hints)?;
@@ -218,7 +219,7 @@ impl<'a> Test<'a> {
         &mut self,
         node: Option<&str>,
         service: Option<&str>,
-        hints: &Hints,
+        hints: &AddrInfoHints,
     ) -> Result<AddrInfo, Stopped> {
         find(node, service, hints, NAME, self.out)
     }
@@ -409,13 +410,20 @@ impl<'a> Test<'a> {
         Ok(())
     }
 
-    fn hints(&self) -> Hints {
+    fn hints(&self) -> AddrInfoHints {
         let (flags, family) = match self.options.format {
             Format::Name => (AddrInfoFlags::empty(), None),
             Format::Ip => (AddrInfoFlags::NUMERICHOST, None),
-            Format::Gid => (AddrInfoFlags::NUMERICHOST | AddrInfoFlags::FAMILY, Some(Family::Ib)),
+            Format::Gid => {
+                (AddrInfoFlags::NUMERICHOST | AddrInfoFlags::FAMILY, Some(AddressFamily::Ib))
+            }
         };
-        Hints { flags, family, port_space: Some(self.options.port_space), ..Hints::default() }
+        AddrInfoHints {
+            flags,
+            family,
+            port_space: Some(self.options.port_space),
+            ..AddrInfoHints::default()
+        }
     }
 }
 

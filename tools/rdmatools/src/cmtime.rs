@@ -15,8 +15,8 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::time::TimeValLike;
 use nix::time::ClockId;
-use rdmacm::addr::{AddrInfo, AddrInfoFlags, Address, Hints};
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, Event, EventChannel, EventType, PortSpace};
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints, Address};
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QueuePairCaps;
 
 use crate::failure::{Failure, waited};
@@ -186,7 +186,7 @@ impl Test {
         &self,
         options: &Options,
         out: &mut (dyn Write + Send),
-    ) -> Result<EndpointQueuePair, Failure> {
+    ) -> Result<EndpointQpInit, Failure> {
         if let (Some(_), Some(here)) = (&options.source, self.peer.src_addr) {
             writeln!(out, "binding source address")?;
             self.step(BIND, |node| node.id.bind(here))?;
@@ -205,7 +205,7 @@ impl Test {
         writeln!(out, "creating qp")?;
         let mut qp = queue_pair();
         self.step(CREATE_QP, |node| {
-            let made = node.id.create_endpoint_qp(&qp)?;
+            let made = node.id.create_ep_qp(&qp)?;
             qp.pd.get_or_insert_with(|| made.pd().clone());
             qp.send_cq.get_or_insert_with(|| made.send_cq().clone());
             qp.recv_cq.get_or_insert_with(|| made.recv_cq().clone());
@@ -340,9 +340,8 @@ fn serve(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure>
         match event.event_type() {
             T::ConnectRequest => {
                 let id = event.take_request().expect("a request brings an id");
-                let accepted = id
-                    .create_endpoint_qp(&queue_pair())
-                    .and_then(|_| id.accept(&ConnParam::default()));
+                let accepted =
+                    id.create_ep_qp(&queue_pair()).and_then(|_| id.accept(&ConnParam::default()));
                 if accepted.is_ok() {
                     connections.insert(token, id);
                 } else {
@@ -365,11 +364,11 @@ fn serve(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure>
     }
 }
 
-fn queue_pair() -> EndpointQueuePair {
+fn queue_pair() -> EndpointQpInit {
     let caps = QueuePairCaps { max_send_wr: 1, max_recv_wr: 1, ..QueuePairCaps::default() };
-    EndpointQueuePair { caps, ..EndpointQueuePair::default() }
+    EndpointQpInit { caps, ..EndpointQpInit::default() }
 }
 
-fn hints(flags: AddrInfoFlags) -> Hints {
-    Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() }
+fn hints(flags: AddrInfoFlags) -> AddrInfoHints {
+    AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() }
 }

@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use clap::Args;
-use rdmacm::addr::{AddrInfoFlags, Hints};
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
+use rdmacm::addr::{AddrInfoFlags, AddrInfoHints};
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace};
 use rdmacm::verbs::QueuePairCaps;
 
 use crate::endpoint::{Endpoint, wait};
@@ -87,18 +87,18 @@ pub(crate) fn framed(
     done
 }
 
-pub(crate) fn hints(flags: AddrInfoFlags) -> Hints {
-    Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() }
+pub(crate) fn hints(flags: AddrInfoFlags) -> AddrInfoHints {
+    AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() }
 }
 
-pub(crate) fn queue_pair() -> EndpointQueuePair {
+pub(crate) fn queue_pair() -> EndpointQpInit {
     let caps = QueuePairCaps {
         max_send_wr: 1,
         max_recv_wr: 1,
         max_inline_data: 16,
         ..QueuePairCaps::default()
     };
-    EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() }
+    EndpointQpInit { caps, signal_all: true, ..EndpointQpInit::default() }
 }
 
 pub(crate) fn endpoint(

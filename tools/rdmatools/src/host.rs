@@ -2,7 +2,8 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use rdmacm::addr::{AddrInfo, Hints, getaddrinfo};
+use rdmacm::addr::{AddrInfo, AddrInfoHints};
+use rdmacm::cm::getaddrinfo;
 
 use crate::failure::Failure;
 
@@ -18,7 +19,7 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Failure> {
 pub(crate) fn find(
     node: Option<&str>,
     service: Option<&str>,
-    hints: &Hints,
+    hints: &AddrInfoHints,
 ) -> Result<AddrInfo, Failure> {
     first(getaddrinfo(node, service, Some(hints))?)
 }

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use rdmacm::ErrorKind;
-use rdmacm::addr::{AddrInfo, Hints, getaddrinfo};
-use rdmacm::cm::{Event, EventType};
+use rdmacm::addr::{AddrInfo, AddrInfoHints};
+use rdmacm::cm::{Event, EventType, getaddrinfo};
 
 use crate::failure::Failure;
 use crate::host::first;
@@ -45,7 +45,7 @@ impl Stopped {
 pub(crate) fn find(
     node: Option<&str>,
     service: Option<&str>,
-    hints: &Hints,
+    hints: &AddrInfoHints,
     program: &str,
     out: &mut dyn Write,
 ) -> Result<AddrInfo, Stopped> {

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rdmacm::addr::{AddrInfoFlags, Address, Family, Hints};
+use rdmacm::addr::{AddrInfoFlags, AddrInfoHints, Address, AddressFamily};
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
@@ -94,10 +94,13 @@ impl Options {
         let (format, family) = match self.format {
             Format::Name => (AddrInfoFlags::empty(), None),
             Format::Ip => (AddrInfoFlags::NUMERICHOST, None),
-            Format::Gid => (AddrInfoFlags::NUMERICHOST | AddrInfoFlags::FAMILY, Some(Family::Ib)),
+            Format::Gid => {
+                (AddrInfoFlags::NUMERICHOST | AddrInfoFlags::FAMILY, Some(AddressFamily::Ib))
+            }
         };
         let port_space = Some(self.port_space());
-        let hints = Hints { flags: flags | format, family, port_space, ..Hints::default() };
+        let hints =
+            AddrInfoHints { flags: flags | format, family, port_space, ..AddrInfoHints::default() };
         let found = find(host, port, &hints, NAME, out)?;
         let address = found.dst_addr.or(found.src_addr);
         Ok(address.ok_or_else(|| Failure::because("there is no such address"))?)
@@ -252,7 +255,7 @@ mod tests {
         let address = find("-f ip", "10.0.0.1").unwrap_or_else(|_| panic!("an address"));
         assert_eq!(address.ip(), Some("10.0.0.1:7174".parse().unwrap()));
         let address = find("-f gid", "fe80::1").unwrap_or_else(|_| panic!("a GID"));
-        assert_eq!(address.family(), Family::Ib);
+        assert_eq!(address.family(), AddressFamily::Ib);
         let Err(stopped) = find("-f ip", "localhost") else { panic!("a name") };
         assert_eq!(stopped.status, -2, "EAI_NONAME");
     }

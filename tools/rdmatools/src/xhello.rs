@@ -5,7 +5,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use clap::Args;
-use rdmacm::addr::{AddrInfoFlags, Hints};
+use rdmacm::addr::{AddrInfoFlags, AddrInfoHints};
 use rdmacm::cm::{CmId, ConnParam};
 
 use crate::endpoint::wait;
@@ -65,7 +65,7 @@ impl FromStr for Communication {
 }
 
 impl Communication {
-    fn hints(self, flags: AddrInfoFlags) -> Hints {
+    fn hints(self, flags: AddrInfoFlags) -> AddrInfoHints {
         match self {
             Self::ReliableConnected => hints(flags),
         }

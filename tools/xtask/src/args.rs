@@ -3,15 +3,15 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use guest::error::{Error, Result};
 use guest::plan::Device;
+use tool_error::{Error, Result};
 
-use crate::bench::Subject;
-use crate::faults::Extent;
-use crate::fuzz;
-use crate::kernel::Kernel;
-use crate::test::Selection;
-use crate::vm::Guest;
+use crate::tally::selection::Selection;
+use crate::tasks::bench::{self, Subject};
+use crate::tasks::faults::Extent;
+use crate::tasks::fuzz;
+use crate::testbed::kernel::Kernel;
+use crate::testbed::vm::Guest;
 
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -36,19 +36,24 @@ A command line that is wrong ends with status 2.
       which takes some ten times longer. `latest` is Debian unstable's kernel, kept in
       target/test-bed/latest until that is removed; it has no siw0.
 
-  test [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
+  test [--all] [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
       Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in
-      virtual machines with every kernel or the one named. SECONDS limit one test program in one virtual
-      machine. The last line is `N passed, N failed`.
+      virtual machines with every kernel or the one named. Tests whose result cannot depend on the kernel
+      run on 6.12 only, unless --all, --kernel or a FILTER is given. A test that takes longer than SECONDS
+      (600 without --timeout) has failed. Results are shown as they come; what the test programs print is
+      in target/test-logs. The last line is `N passed, N failed`, with `, N skipped` if some tests do not
+      apply to a kernel; a line above it counts what ran more than once.
 
-  bench connect|data|endpoint|posts [--kernel 6.1|6.12|latest] [--device rxe|siw]
+  bench connect|data|endpoint|posts [--kernel 6.1|6.12|latest] [--device rxe|siw] [--renew]
       Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
       6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
       connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
       `data` what messages cost, beside perftest's, for sizes from 2 to 65536: latency, system calls (of three sizes),
       bandwidth and rate, again by the instructions; `endpoint` what messages of the safe tier cost,
       by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
-      thread; `posts` the program's instructions for each post and poll, beside the C library's. Goals that are not reached are named; they do not change the exit status.
+      thread; `posts` the program's instructions for each post and poll, beside the C library's. Goals that are
+      not reached are named. On 6.12 the figures are compared with tests/bench/baseline: each that left its band,
+      is new or is missing is named and makes the exit status 1. `--renew` writes the figures there instead.
 
   faults [--all] [--kernel 6.1|6.12|latest] [WORD...]
       Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
@@ -101,7 +106,7 @@ pub(crate) enum Task {
     Api { renew: bool },
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
-    Bench(Subject, Vec<Kernel>, Vec<Device>),
+    Bench { subject: Subject, kernels: Vec<Kernel>, devices: Vec<Device>, renew: bool },
     Soak(Duration, Kernel),
     Fuzz { filter: Option<String>, time: Duration },
     Sanitize(Selection),
@@ -180,10 +185,10 @@ fn alone(name: &str, mut arguments: impl Iterator<Item = OsString>, task: Task) 
     }
 }
 
-/// Every test on every kernel.
+/// The tests that run where nothing else is said.
 fn everything() -> Selection {
-    let limit = Duration::from_secs(1200);
-    Selection { kernels: Kernel::ALL.to_vec(), filter: None, limit }
+    let limit = Duration::from_secs(600);
+    Selection { kernels: Kernel::ALL.to_vec(), filter: None, limit, all: false }
 }
 
 /// What a task that runs tests is to run, which without arguments is all of `selection`.
@@ -196,6 +201,7 @@ fn selection(
         match argument.to_str() {
             Some("--kernel") => selection.kernels = vec![kernel(&mut arguments)?],
             Some("--timeout") => selection.limit = seconds(&mut arguments, "--timeout")?,
+            Some("--all") if task == "test" => selection.all = true,
             Some(filter) if selection.filter.is_none() && !filter.starts_with('-') => {
                 selection.filter = Some(filter.to_owned());
             }
@@ -214,7 +220,7 @@ fn api(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 }
 
 fn fuzz(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let (mut filter, mut time) = (None, fuzz::MOMENT);
+    let (mut filter, mut time) = (None, fuzz::DEFAULT_DURATION);
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--seconds") => time = seconds(&mut arguments, "--seconds")?,
@@ -236,17 +242,29 @@ fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     let subject = name.to_str().and_then(Subject::from_name);
     let subject =
         subject.ok_or_else(|| Error::new(format!("bench does not know {name:?}; {HELP}")))?;
-    let mut kernels = Kernel::RELEASED.to_vec();
+    let mut chosen = None;
     let mut devices = Vec::new();
+    let mut renew = false;
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
-            Some("--kernel") => kernels = vec![kernel(&mut arguments)?],
+            Some("--kernel") => chosen = Some(kernel(&mut arguments)?),
             Some("--device") => devices.push(device(&mut arguments, &devices)?),
+            Some("--renew") => renew = true,
             _ => return Err(Error::new(format!("bench does not take {argument:?}; {HELP}"))),
         }
     }
     let devices = if devices.is_empty() { Device::ALL.to_vec() } else { devices };
-    Ok(Task::Bench(subject, kernels, devices))
+    let kernels = match (chosen, renew) {
+        (None, false) => Kernel::RELEASED.to_vec(),
+        (None | Some(bench::BASELINE_KERNEL), true) => vec![bench::BASELINE_KERNEL],
+        (Some(kernel), false) => vec![kernel],
+        (Some(kernel), true) => {
+            let (name, baseline) = (kernel.name(), bench::BASELINE_KERNEL.name());
+            let message = format!("bench: baselines are of Linux {baseline}, not of {name}");
+            return Err(Error::new(message));
+        }
+    };
+    Ok(Task::Bench { subject, kernels, devices, renew })
 }
 
 fn faults(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
@@ -366,7 +384,9 @@ mod tests {
     #[test]
     fn bench_takes_its_subject_a_kernel_and_a_device() {
         let bench = |line| match parsed(line) {
-            Ok(Task::Bench(subject, kernels, devices)) => (subject, kernels, devices),
+            Ok(Task::Bench { subject, kernels, devices, renew: false }) => {
+                (subject, kernels, devices)
+            }
             other => panic!("{line}: {other:?}"),
         };
         let all = Device::ALL.to_vec();
@@ -376,6 +396,18 @@ mod tests {
             bench("bench data --kernel 6.1 --device siw"),
             (Subject::Data, vec![Kernel::V6_1], vec![Device::Siw])
         );
+    }
+
+    #[test]
+    fn bench_renews_the_baselines_of_one_kernel() {
+        for line in ["bench posts --renew", "bench posts --renew --kernel 6.12"] {
+            let Ok(Task::Bench { kernels, renew: true, .. }) = parsed(line) else {
+                panic!("{line} should renew");
+            };
+            assert_eq!(kernels, [bench::BASELINE_KERNEL]);
+        }
+        let error = parsed("bench posts --kernel 6.1 --renew").expect_err("6.1 has no baseline");
+        assert!(error.to_string().contains("baselines are of Linux 6.12"), "{error}");
     }
 
     #[test]

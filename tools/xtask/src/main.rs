@@ -1,43 +1,28 @@
 //! The project's tasks. `cargo xtask help` lists them.
+//!
+//! Each folder imports only those below it:
+//!
+//! | Folder | Contents |
+//! |---|---|
+//! | `tasks` | the commands, one module each |
+//! | `tally` | test programs: which tests run where, and how they ended |
+//! | `testbed` | kernels, modules, the emulator, guests |
+//! | `host` | programs and packages of this machine |
 
-mod alone;
-mod api;
-mod archive;
 mod args;
-mod batch;
-mod bench;
-mod cache;
-mod ci;
-mod console;
-mod cpio;
-mod demo;
-mod driver;
-mod emulator;
-mod faults;
-mod foreign;
-mod fuzz;
 mod host;
-mod initramfs;
-mod kernel;
-mod libtest;
-mod loom;
-mod machine;
-mod modules;
-mod packages;
-mod pair;
-mod rust;
-mod sanitize;
-mod soak;
-mod test;
-mod vm;
+mod tally;
+mod tasks;
+mod testbed;
 
 use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use guest::error::{Context, Error};
+use tool_error::{Context, Error};
 
 use crate::args::Task;
+use crate::tasks::{api, bench, ci, demo, faults, fuzz, sanitize, soak, static_build, test, vm};
 
 /// Exit status where the command line is wrong.
 const WRONG_USAGE: u8 = 2;
@@ -54,10 +39,12 @@ fn main() -> ExitCode {
         }
         Task::Demo => demo::run(None),
         Task::Api { renew } => api::run(renew),
-        Task::Static => alone::run(),
+        Task::Static => static_build::run(),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
-        Task::Bench(subject, kernels, devices) => bench::run(subject, &kernels, &devices),
+        Task::Bench { subject, kernels, devices, renew } => {
+            bench::run(subject, &kernels, &devices, renew)
+        }
         Task::Soak(time, kernel) => soak::run(time, kernel),
         Task::Fuzz { filter, time } => Ok(fuzz::run(filter.as_deref(), time)),
         Task::Sanitize(selection) => Ok(sanitize::run(&selection)),

@@ -1,0 +1,177 @@
+//! `cargo xtask api`: whether the crates that are for others offer what `tests/api` says, a line for each item.
+//!
+//! The lines are read from what rustdoc writes for people, which has each declaration as text. It differs from version to
+//! version, so the rustdoc is Debian's of the minimum version, whatever compiler is installed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tool_error::{Context, Error, Result};
+
+use crate::host::{self, progress};
+use crate::testbed::rust::Rust;
+
+/// The crates, by the names of their packages.
+const PACKAGES: [&str; 3] = ["verbs-abi", "ucma-abi", "rdmacm"];
+
+/// Compares what the crates offer with what is committed, or commits it.
+pub(crate) fn run(renew: bool) -> Result<ExitCode> {
+    progress("documenting the crates with Debian's compiler");
+    let mut cargo = Rust::minimum()?.cargo();
+    cargo.args(["doc", "--quiet", "--no-deps", "--all-features", "--locked", "--target-dir"]);
+    cargo.arg(Rust::target_directory());
+    for package in PACKAGES {
+        cargo.args(["--package", package]);
+    }
+    host::run(&mut cargo, "document the crates")?;
+    let mut differ = false;
+    for package in PACKAGES {
+        let file = host::workspace().join(format!("tests/api/{package}.txt"));
+        let name = package.replace('-', "_");
+        let mut lines = BTreeSet::new();
+        read_all(&Rust::target_directory().join("doc").join(&name), &name, &mut lines)?;
+        if lines.is_empty() {
+            return Err(Error::new(format!("the documentation of {package} has no items")));
+        }
+        if renew {
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+            continue;
+        }
+        let committed =
+            fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        let differences = difference(&committed, &lines);
+        if !differences.is_empty() {
+            differ = true;
+            eprintln!("{package} offers something else than {}:", file.display());
+            differences.iter().for_each(|line| eprintln!("{line}"));
+        }
+    }
+    if differ {
+        eprintln!("Where that is meant: cargo xtask api --renew, and say so in CHANGELOG.md");
+        return Ok(ExitCode::FAILURE);
+    }
+    progress(if renew { "tests/api is written" } else { "they offer what tests/api says" });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Adds the lines of the pages in a directory, which is that of module `path`.
+fn read_all(directory: &Path, path: &str, lines: &mut BTreeSet<String>) -> Result<()> {
+    for file in host::files(directory)? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if file.is_dir() {
+            read_all(&file, &format!("{path}::{name}"), lines)?;
+        } else if name.ends_with(".html") {
+            let page = fs::read_to_string(&file);
+            let page = page.with_context(|| format!("read {}", file.display()))?;
+            // `struct.Name.html`, and `index.html` of the module itself.
+            let mut parts = name.split('.').rev().skip(1);
+            let item = parts.next().filter(|_| parts.next().is_some());
+            let path = item.map_or_else(|| path.to_owned(), |item| format!("{path}::{item}"));
+            lines.extend(declarations(&page).into_iter().map(|text| format!("{path}: {text}")));
+        }
+    }
+    Ok(())
+}
+
+/// What a page declares: the item, its implementations, and what they have that the trait does not say.
+fn declarations(page: &str) -> Vec<String> {
+    // What every type has.
+    let page = page.split("id=\"blanket-implementations\"").next().unwrap_or_default();
+    let mut found = Vec::new();
+    let mut of_trait = false;
+    let (mut rest, marks) = (page, [ITEM, IMPLEMENTATION, MEMBER, REEXPORT]);
+    while let Some((place, (mark, end))) =
+        marks.iter().filter_map(|mark| Some((rest.find(mark.0)?, *mark))).min()
+    {
+        rest = &rest[place + mark.len()..];
+        let (inside, behind) = rest.split_once(end).unwrap_or((rest, ""));
+        rest = behind;
+        let text = text(inside);
+        let wanted = match (mark, end) {
+            IMPLEMENTATION => {
+                of_trait = text.contains(" for ");
+                // Of what the compiler adds, only whether threads may have it is a promise.
+                let added =
+                    ["Freeze", "RefUnwindSafe", "StructuralPartialEq", "Unpin", "UnwindSafe"];
+                of_trait && !added.iter().any(|name| text.contains(&format!("{name} for ")))
+            }
+            MEMBER => !(of_trait && text.contains("fn ")),
+            _ => true,
+        };
+        if wanted {
+            found.push(if mark == REEXPORT.0 { format!("pub use {text}") } else { text });
+        }
+    }
+    found
+}
+
+/// How what is wanted of a page begins and ends.
+const ITEM: (&str, &str) = ("<pre class=\"rust item-decl\"><code>", "</code></pre>");
+const IMPLEMENTATION: (&str, &str) = ("<h3 class=\"code-header\">", "</h3>");
+const MEMBER: (&str, &str) = ("<h4 class=\"code-header\">", "</h4>");
+const REEXPORT: (&str, &str) = ("<code>pub use ", "</code>");
+
+/// HTML as one line of text, without what is there to be clicked at.
+fn text(html: &str) -> String {
+    let shown = html.split("<summary").enumerate();
+    let shown: String = shown.map(|(index, part)| behind(index, part, "</summary>")).collect();
+    // A block begins a line.
+    let lines = shown.replace("<div", " <div").replace("</div", " </div");
+    let parts = lines.split('<').enumerate();
+    let untagged: String = parts.map(|(index, part)| behind(index, part, ">")).collect();
+    let entities =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&nbsp;", " ")];
+    let plain = entities.iter().fold(untagged, |text, (from, to)| text.replace(from, to));
+    plain.replace("&amp;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What of a part is behind `end`, if the part is not the first.
+fn behind<'a>(index: usize, part: &'a str, end: &str) -> &'a str {
+    if index == 0 { part } else { part.split_once(end).map_or("", |(_, text)| text) }
+}
+
+/// What is only in the one, or only in the other.
+fn difference(committed: &str, found: &BTreeSet<String>) -> Vec<String> {
+    let committed: BTreeSet<String> = committed.lines().map(str::to_owned).collect();
+    let gone = committed.difference(found).map(|line| format!("- {line}"));
+    gone.chain(found.difference(&committed).map(|line| format!("+ {line}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "<pre class=\"rust item-decl\"><code><div class=\"code-attribute\">#[non_exhaustive]\
+        </div>pub struct A&lt;'a&gt; {<details><summary \
+        class=\"hideme\"><span>Show 1 field</span></summary>\n    pub b: \
+        <a href=\"x\">u32</a>,\n}</code></pre><h3 class=\"code-header\">impl A&lt;'_&gt;</h3>\
+        <h4 class=\"code-header\">pub fn <a>c</a>(&amp;self) -&gt; <a>u32</a></h4>\
+        <h3 class=\"code-header\">impl Iterator for A</h3><h4 class=\"code-header\">type <a>Item</a> = u32</h4>\
+        <h4 class=\"code-header\">fn <a>next</a>(&amp;mut self)</h4>\
+        <h3 class=\"code-header\">impl !Send for A</h3><h3 class=\"code-header\">impl Freeze for A</h3>\
+        <h2 id=\"blanket-implementations\"><h3 class=\"code-header\">impl&lt;T&gt; Any for T</h3>";
+
+    #[test]
+    fn a_page_is_a_line_for_each_item() {
+        let wanted = [
+            "#[non_exhaustive] pub struct A<'a> { pub b: u32, }",
+            "pub fn c(&self) -> u32",
+            "impl Iterator for A",
+            "type Item = u32",
+            "impl !Send for A",
+        ];
+        assert_eq!(declarations(PAGE), wanted);
+        let module = "<div class=\"item-name\" id=\"x\"><code>pub use <a>x</a>::Y;</code></div>";
+        assert_eq!(declarations(module), ["pub use x::Y;"]);
+    }
+
+    #[test]
+    fn differences_go_both_ways() {
+        let found = ["a", "c"].map(str::to_owned).into();
+        assert_eq!(difference("a\nb\n", &found), ["- b", "+ c"]);
+        assert_eq!(difference("a\nc\n", &found), [""; 0]);
+    }
+}

@@ -1,0 +1,332 @@
+//! `cargo xtask bench`: what a connection or a message costs, with this library and with the C one, on each
+//! device.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use guest::plan::Device;
+use guest::report::Frame;
+use tool_error::{Context, Error, Result};
+
+use crate::host::packages;
+use crate::host::{self, progress};
+use crate::tasks::vm;
+use crate::testbed::kernel::Kernel;
+use crate::testbed::vm::Guest;
+
+/// The package that holds the programs to measure, and the one of them that measures.
+const PACKAGE: &str = "rdmacm-tests";
+/// The package with the tools that measure by themselves.
+const TOOLS: &str = "rdmatools";
+const DRIVER: &str = "bench-driver";
+/// What is measured beside our program that posts.
+const C_POSTS: &str = "bench-posts-c";
+
+/// The committed figures, a file for each part and device, and the kernel that they are of.
+const BASELINES: &str = "tests/bench/baseline";
+pub(crate) const BASELINE_KERNEL: Kernel = Kernel::V6_12;
+/// The beginning of a line of a new baseline.
+const RENEWED: &str = "baseline\t";
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// What a connection costs.
+    Connect,
+    /// What messages cost: their latency, bandwidth and rate.
+    Data,
+    /// What messages cost on the safe tier.
+    Endpoint,
+    /// What posting and polling cost the program.
+    Posts,
+}
+
+impl Subject {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Connect, Self::Data, Self::Endpoint, Self::Posts]
+            .into_iter()
+            .find(|subject| subject.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Data => "data",
+            Self::Endpoint => "endpoint",
+            Self::Posts => "posts",
+        }
+    }
+
+    /// The C programs, or what makes them, and what counts their system calls or instructions.
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Connect => &["ibverbs-providers", "rdmacm-utils", "strace"],
+            Self::Data | Self::Endpoint => &["ibverbs-providers", "perftest", "strace"],
+            Self::Posts => &[
+                "gcc",
+                "ibverbs-providers",
+                "libc6-dev",
+                "libibverbs-dev",
+                "librdmacm-dev",
+                "valgrind",
+            ],
+        }
+    }
+
+    /// What is measured in a guest each.
+    fn parts(self) -> &'static [Part] {
+        match self {
+            Self::Connect => &[Part::Connect],
+            Self::Data => &[Part::Calls, Part::Latency, Part::Rates],
+            Self::Endpoint => &[Part::Endpoint],
+            Self::Posts => &[Part::Posts],
+        }
+    }
+}
+
+/// What one guest measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Connect,
+    Calls,
+    Latency,
+    Rates,
+    Endpoint,
+    Posts,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Calls => "calls",
+            Self::Latency => "latency",
+            Self::Rates => "rates",
+            Self::Endpoint => "endpoint",
+            Self::Posts => "posts",
+        }
+    }
+
+    /// With a clock that counts instructions, times are what was executed, and nearly the same in every run,
+    /// whatever else this machine does.
+    fn counts_instructions(self) -> bool {
+        !matches!(self, Self::Calls | Self::Posts)
+    }
+
+    /// Where the client, the server and the kernel's threads run beside each other, times differ by half: one processor
+    /// has them all. But who waits at work for a single message would wait there for the end of the other side's slice:
+    /// latencies take a processor for each side and one for the kernel's threads, which take turns. siw has threads bound
+    /// to each processor, and gives the one that fewest have to a queue pair: perftest, which makes two on each side, has
+    /// the same as ours has for its one only where there are two.
+    fn processors(self, device: Device) -> NonZeroUsize {
+        match self {
+            Self::Calls | Self::Posts => host::processors(),
+            Self::Latency => NonZeroUsize::MIN.saturating_add(match device {
+                Device::Rxe => 2,
+                Device::Siw => 1,
+            }),
+            Self::Connect | Self::Rates | Self::Endpoint => NonZeroUsize::MIN,
+        }
+    }
+
+    /// Many runs, one after the other, in a machine that others may load.
+    fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Connect | Self::Calls | Self::Endpoint | Self::Posts => 1200,
+            Self::Latency | Self::Rates => 7200,
+        })
+    }
+}
+
+/// Measures in guests of each kernel, on each of the devices that it has. Success says that everything was measured, and
+/// that each figure of the kernel with baselines lies in its band, or has a new one with `renew`.
+pub(crate) fn run(
+    subject: Subject,
+    kernels: &[Kernel],
+    devices: &[Device],
+    renew: bool,
+) -> Result<ExitCode> {
+    let on = |kernel: &Kernel| kernel.devices().iter().filter(|device| devices.contains(device));
+    if !kernels.iter().any(|kernel| on(kernel).next().is_some()) {
+        return Err(Error::new(
+            "bench: none of the kernels named has a driver for the device named",
+        ));
+    }
+    let directories = build(subject)?;
+    let mut result = ExitCode::SUCCESS;
+    for kernel in kernels {
+        for device in on(kernel) {
+            for part in subject.parts() {
+                progress(&format!(
+                    "== Linux {}, {}: {}",
+                    kernel.name(),
+                    device.name(),
+                    part.name()
+                ));
+                let run = Run { part: *part, kernel: *kernel, device: *device };
+                match run.measure(&directories, renew)? {
+                    ExitCode::SUCCESS => {}
+                    // Figures left their bands: the others are measured nevertheless.
+                    ExitCode::FAILURE => result = ExitCode::FAILURE,
+                    status => return Ok(status),
+                }
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Builds the programs to measure, and returns their directories.
+fn build(subject: Subject) -> Result<Vec<PathBuf>> {
+    let mut wanted = subject.packages().to_vec();
+    wanted.extend(Guest::packages());
+    wanted.sort_unstable();
+    wanted.dedup();
+    packages::require(&wanted)?;
+    progress("building the programs");
+    let mut cargo = host::cargo();
+    cargo.args([
+        "build",
+        "--quiet",
+        "--release",
+        "--bins",
+        "--package",
+        PACKAGE,
+        "--package",
+        TOOLS,
+    ]);
+    host::run(&mut cargo, "build the programs")?;
+    let release = host::build_directory().join("release");
+    if subject == Subject::Posts {
+        let source = host::workspace().join("tests/bench/posts.c");
+        let mut compiler = Command::new("gcc");
+        compiler
+            .args(["-O2", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", "-o"])
+            .arg(release.join(C_POSTS));
+        compiler.arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
+        host::run(&mut compiler, "build the C program")?;
+    }
+    let mut directories = vec![release];
+    if subject == Subject::Connect {
+        directories.push(host::build_static(PACKAGE, "release")?);
+    }
+    Ok(directories)
+}
+
+/// A part of a subject, measured in one guest.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    part: Part,
+    kernel: Kernel,
+    device: Device,
+}
+
+impl Run {
+    fn measure(self, directories: &[PathBuf], renew: bool) -> Result<ExitCode> {
+        let Self { part, kernel, device } = self;
+        let guest = Guest {
+            devices: vec![device],
+            processors: part.processors(device),
+            counts_instructions: part.counts_instructions(),
+            limit: part.limit(),
+            ..Guest::new(kernel)
+        };
+        let mut command = vec![directories[0].join(DRIVER).into_os_string()];
+        if renew {
+            command.push("--renew".into());
+        } else if kernel == BASELINE_KERNEL {
+            command.extend(["--compare".into(), self.baseline().into_os_string()]);
+        }
+        let address = match device {
+            Device::Rxe => "10.0.0.1",
+            Device::Siw => "10.0.0.2",
+        };
+        command.extend([device.name(), address, part.name()].map(OsString::from));
+        command.extend(directories.iter().map(OsString::from));
+        guest.fetch()?;
+        let directory = env::current_dir().context("find the current directory")?;
+        let mut output = Vec::new();
+        let outcome = guest.run(&directory, &command, &mut |frame: Frame| {
+            if let Frame::Output(bytes) = &frame {
+                output.extend_from_slice(bytes);
+            }
+            vm::pass_on(frame)
+        })?;
+        let status = vm::end(&outcome, DRIVER);
+        if renew && status == ExitCode::SUCCESS {
+            self.renew(&String::from_utf8_lossy(&output))?;
+        } else if kernel != BASELINE_KERNEL {
+            progress(&format!("baselines are of Linux {}: not compared", BASELINE_KERNEL.name()));
+        }
+        Ok(status)
+    }
+
+    /// The committed figures.
+    fn baseline(self) -> PathBuf {
+        let name = format!("{}-{}.txt", self.part.name(), self.device.name());
+        host::workspace().join(BASELINES).join(name)
+    }
+
+    /// Writes the figures that the driver has printed.
+    fn renew(self, output: &str) -> Result<()> {
+        let baseline = self.baseline();
+        let text = self.renewed(output)?;
+        fs::write(&baseline, text).with_context(|| format!("write {}", baseline.display()))?;
+        progress(&format!("{} is renewed", baseline.display()));
+        Ok(())
+    }
+
+    /// The text of a baseline with the figures in `output`.
+    fn renewed(self, output: &str) -> Result<String> {
+        let Self { part, kernel, device } = self;
+        let mut text = format!(
+            "# Measured by `cargo xtask bench` on Linux {}, {}: {}.\n",
+            kernel.name(),
+            device.name(),
+            part.name()
+        );
+        let first = text.len();
+        for line in output.lines().filter_map(|line| line.strip_prefix(RENEWED)) {
+            let _ = writeln!(text, "{line}");
+        }
+        match text.len() > first {
+            true => Ok(text),
+            false => Err(Error::new(format!("{DRIVER} printed no figures"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewed_baseline_has_the_printed_figures() {
+        let run = Run { part: Part::Posts, kernel: Kernel::V6_12, device: Device::Rxe };
+        assert!(run.baseline().ends_with("tests/bench/baseline/posts-rxe0.txt"));
+        let output =
+            "a send 1\nbaseline\tours 98 102  a send\nbench\ta send\nbaseline\tother 1 2  x\n";
+        let expected = "# Measured by `cargo xtask bench` on Linux 6.12, rxe0: posts.\n\
+                        ours 98 102  a send\nother 1 2  x\n";
+        assert_eq!(run.renewed(output).expect("two figures"), expected);
+        let error = run.renewed("bench\ta send\n").expect_err("no figures").to_string();
+        assert!(error.contains("no figures"), "{error}");
+    }
+
+    #[test]
+    fn every_part_has_a_baseline_on_each_device() {
+        let subjects = [Subject::Connect, Subject::Data, Subject::Endpoint, Subject::Posts];
+        for part in subjects.iter().flat_map(|subject| subject.parts()) {
+            for device in BASELINE_KERNEL.devices() {
+                let run = Run { part: *part, kernel: BASELINE_KERNEL, device: *device };
+                assert!(run.baseline().is_file(), "{}", run.baseline().display());
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `cargo xtask ci`: what every change must pass.
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use tool_error::{Context, Error, Result};
+
+use crate::host::{self, progress};
+use crate::tally::Tests;
+use crate::tally::selection::Selection;
+use crate::tasks::{api, demo, static_build, test};
+use crate::testbed::rust::Rust;
+
+/// Packs the crates that are for others, and builds each as it is packed, with those before it as they are.
+const PACKAGE: [&str; 9] = [
+    "package",
+    "--quiet",
+    "--allow-dirty",
+    "--package",
+    "verbs-abi",
+    "--package",
+    "ucma-abi",
+    "--package",
+    "rdmacm",
+];
+
+/// Runs every test, and beside the guests format, lints, documentation, packages, the oldest compiler, the public
+/// interface, the demonstration and the static program; each of those counts as one test.
+pub(crate) fn run(selection: &Selection) -> ExitCode {
+    let mut tests = Tests::default();
+    // What cannot be had is said before anything takes time.
+    if let Err(error) = test::require_packages() {
+        tests.stop(&error);
+        return tests.finish();
+    }
+    // A moment's work, and the most frequent mistake.
+    step(&mut tests, "format", || cargo(&["fmt", "--all", "--check"]));
+    test::add(selection, &mut tests, checks);
+    tests.finish()
+}
+
+/// Everything that is no test, one after the other: while guests wait, these use the processors.
+fn checks(tests: &mut Tests) {
+    let lints =
+        ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
+    step(tests, "lints", || cargo(&lints));
+    // As most programs have it.
+    let plain = ["clippy", "--package", "rdmacm", "--", "-D", "warnings"];
+    step(tests, "lints without features", || cargo(&plain));
+    let documentation = ["doc", "--workspace", "--all-features", "--no-deps"];
+    step(tests, "documentation", || cargo(&documentation));
+    step(tests, "packages", || cargo(&PACKAGE));
+    step(tests, "minimum Rust version", || Rust::minimum().and_then(|rust| rust.check()));
+    step(tests, "public interface", || succeeded(api::run(false)?));
+    step(tests, "demonstration", || succeeded(demo::run(None)?));
+    step(tests, "static program", || succeeded(static_build::run_beside_tests()?));
+}
+
+/// Runs a step and says how long it took.
+fn step(tests: &mut Tests, name: &str, run: impl FnOnce() -> Result<()>) {
+    let start = Instant::now();
+    progress(&format!("{name}: begins"));
+    let result = run();
+    let outcome = if result.is_ok() { "passed" } else { "FAILED" };
+    progress(&format!("{name}: {outcome} ({:.0} s)", start.elapsed().as_secs_f64()));
+    tests.step(name, result);
+}
+
+fn succeeded(code: ExitCode) -> Result<()> {
+    if code == ExitCode::SUCCESS { Ok(()) } else { Err(Error::new("see above")) }
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    let line = format!("cargo {}", arguments.join(" "));
+    let mut cargo: Command = host::cargo();
+    let status = cargo.args(arguments).env("RUSTDOCFLAGS", "-D warnings").status();
+    let status = status.with_context(|| format!("run {line}"))?;
+    if status.success() { Ok(()) } else { Err(Error::new(format!("{line} ended with {status}"))) }
+}

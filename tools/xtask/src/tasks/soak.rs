@@ -1,0 +1,97 @@
+//! `cargo xtask soak`: connections made and broken at random for as long as is wanted, and what is left of that.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use guest::report::Frame;
+use tool_error::{Context, Result};
+
+use crate::host::packages;
+use crate::host::{self, progress};
+use crate::tasks::vm;
+use crate::testbed::kernel::Kernel;
+use crate::testbed::vm::Guest;
+
+const PACKAGE: &str = "rdmacm-tests";
+const PROGRAM: &str = "soak";
+
+/// How the program's last output begins.
+const PICTURE: &[u8] = b"<svg";
+
+/// What booting and a last look may take besides the time that is wanted.
+const REST: Duration = Duration::from_secs(240);
+
+/// Builds the program and runs it for `time` on every device of `kernel`.
+pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<ExitCode> {
+    packages::require(&Guest::packages())?;
+    progress("building the program");
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--quiet", "--package", PACKAGE, "--bin", PROGRAM]);
+    host::run(&mut cargo, "build the program")?;
+    in_guest(time, kernel)
+}
+
+/// Runs the program, which is built: its table goes to standard output, its picture to a file.
+pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<ExitCode> {
+    let guest = Guest { limit: time + REST, ..Guest::new(kernel) };
+    guest.fetch()?;
+    let seconds = OsString::from(time.as_secs().to_string());
+    let program = host::build_directory().join("debug").join(PROGRAM);
+    // One heap for all threads: of sixteen, each is resident some day up to the most that it ever had.
+    let command = ["env".into(), "MALLOC_ARENA_MAX=1".into(), program.into_os_string(), seconds];
+    let mut output = Output::default();
+    let outcome = guest.run(&host::workspace(), &command, &mut |frame| match frame {
+        Frame::Output(bytes) => output.take(&bytes),
+        frame => vm::pass_on(frame),
+    })?;
+    if !output.picture.is_empty() {
+        let file = host::build_directory().join(format!("soak-{}.svg", kernel.name()));
+        fs::write(&file, &output.picture).with_context(|| format!("write {}", file.display()))?;
+        progress(&format!("the picture: {}", file.display()));
+    }
+    Ok(vm::end(&outcome, PROGRAM))
+}
+
+/// What the program prints: first for people, then a picture.
+#[derive(Debug, Default)]
+struct Output {
+    /// A line that is not whole yet.
+    line: Vec<u8>,
+    picture: Vec<u8>,
+}
+
+impl Output {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(line);
+            if !line.ends_with(b"\n") {
+                return Ok(());
+            }
+            let line = std::mem::take(&mut self.line);
+            if self.picture.is_empty() && !line.starts_with(PICTURE) {
+                io::stdout().write_all(&line)?;
+            } else {
+                self.picture.extend(line);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_is_what_follows_the_text() {
+        let mut output = Output::default();
+        for piece in ["a\nb", "c\n<s", "vg a='1'>\n<p", "ath/>\n", "</svg>\n"] {
+            output.take(piece.as_bytes()).expect("standard output takes it");
+        }
+        assert_eq!(String::from_utf8_lossy(&output.picture), "<svg a='1'>\n<path/>\n</svg>\n");
+        assert!(output.line.is_empty());
+    }
+}

@@ -1,0 +1,147 @@
+//! `cargo xtask static`: `rdmatools` as a static program, and that it needs nothing else of the system that it runs on.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use guest::plan::Device;
+use tool_error::{Error, Result};
+
+use crate::host::packages;
+use crate::host::{self, progress};
+use crate::tally::batch::TOOLS;
+use crate::tasks::demo;
+use crate::tasks::vm;
+use crate::testbed::kernel::Kernel;
+use crate::testbed::rust::{MUSL, Rust};
+use crate::testbed::vm::Guest;
+
+/// The profile of the smallest program.
+const PROFILE: &str = "static";
+
+/// What measures, and the package that it is of.
+const DRIVER: [&str; 2] = ["rdmacm-tests", "bench-driver"];
+
+/// The programs that it is compared with, and what counts their system calls.
+const PACKAGES: [&str; 4] = ["ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "strace"];
+
+/// Builds the program, looks at it, and lets it run where it is alone. Success says that all goals were reached.
+pub(crate) fn run() -> Result<ExitCode> {
+    let [package, driver] = DRIVER;
+    progress("building the program that measures");
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--quiet", "--package", package, "--bin", driver]);
+    host::run(&mut cargo, "build the program that measures")?;
+    run_beside_tests()
+}
+
+/// Does so with the program that measures as the tests have built it.
+pub(crate) fn run_beside_tests() -> Result<ExitCode> {
+    let mut wanted = [&PACKAGES[..], &Guest::packages()].concat();
+    wanted.sort_unstable();
+    packages::require(&wanted)?;
+    let program = build()?;
+    check_elf(&program)?;
+    progress(&format!("{} names no loader and no library", program.display()));
+    let demo = demo::run(Some(&program))?;
+    if demo != ExitCode::SUCCESS {
+        return Ok(demo);
+    }
+    measure(&program)
+}
+
+/// Builds the program for musl, or, where neither rustup nor Debian has that, with glibc.
+fn build() -> Result<PathBuf> {
+    let arguments = ["build", "--quiet", "--package", TOOLS, "--profile", PROFILE];
+    let directory = host::build_directory().join("static");
+    let mut cargo = if has_musl() {
+        progress(&format!("building {TOOLS} for musl"));
+        host::cargo()
+    } else {
+        match Rust::minimum() {
+            Ok(rust) => {
+                progress(&format!("building {TOOLS} for musl, with Debian's compiler"));
+                let mut cargo = rust.cargo();
+                // The standard library is not packaged for musl.
+                cargo.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std=std,panic_abort");
+                cargo.arg("-Zbuild-std-features=");
+                cargo
+            }
+            Err(error) => {
+                progress(&format!("{error}\nthere is no musl: the program is linked with glibc"));
+                return Ok(host::build_static(TOOLS, PROFILE)?.join(TOOLS));
+            }
+        }
+    };
+    cargo.args(arguments).args(["--target", MUSL, "--target-dir"]).arg(&directory);
+    cargo.env("RUSTFLAGS", "-C relocation-model=static").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    host::run(&mut cargo, &format!("build {TOOLS} for musl"))?;
+    Ok(directory.join(MUSL).join(PROFILE).join(TOOLS))
+}
+
+/// Whether the compiler that is installed has the standard library for musl.
+fn has_musl() -> bool {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", MUSL]).current_dir(host::workspace());
+    let Ok(place) = host::output(&mut rustc, "ask rustc") else { return false };
+    Path::new(String::from_utf8_lossy(&place).trim()).exists()
+}
+
+/// Refuses a program that names a loader or a library.
+fn check_elf(program: &Path) -> Result<()> {
+    let mut readelf = host::command("readelf");
+    readelf.args(["--program-headers", "--dynamic", "--wide"]).arg(program);
+    let said = host::output(&mut readelf, "look at the program's headers")?;
+    let said = String::from_utf8_lossy(&said);
+    match named(&said).collect::<Vec<_>>()[..] {
+        [] if said.contains("LOAD") => Ok(()),
+        [] => Err(Error::new(format!("{} is no program", program.display()))),
+        ref lines => {
+            Err(Error::new(format!("{} is not static: {}", program.display(), lines.join("; "))))
+        }
+    }
+}
+
+/// The lines of `readelf` with a loader or a library.
+fn named(said: &str) -> impl Iterator<Item = &str> {
+    let names = |line: &&str| line.starts_with("INTERP") || line.contains("(NEEDED)");
+    said.lines().map(str::trim).filter(names)
+}
+
+/// Measures it beside the C programs, in a guest.
+fn measure(program: &Path) -> Result<ExitCode> {
+    let [_, driver] = DRIVER;
+    let driver = host::build_directory().join("debug").join(driver);
+    let guest = Guest { devices: vec![Device::Rxe], ..Guest::new(Kernel::V6_12) };
+    let directory = program.parent().expect("it is in a directory");
+    let mut command = vec![driver.into_os_string()];
+    command.extend([Device::Rxe.name(), "10.0.0.1", "alone"].map(OsString::from));
+    command.push(directory.into());
+    vm::run(&guest, &command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loaders_and_libraries_are_named() {
+        let said = "  INTERP         0x000318 0x318 0x318 0x00001c 0x00001c R   0x1\n\
+                    \x20     [Requesting program interpreter: /lib/ld-musl-x86_64.so.1]\n\
+                    \x20 LOAD           0x000000 0x0 0x0 0x52a8c 0x52a8c R   0x1000\n\
+                    \x20  03     .interp .dynsym\n\
+                    \x200x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n";
+        let lines: Vec<_> = named(said).collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("INTERP") && lines[1].contains("libc.so.6"), "{lines:?}");
+        assert_eq!(named("  LOAD           0x000000 0x400000\n").next(), None);
+    }
+
+    #[test]
+    fn what_runs_here_is_looked_at() {
+        let here = std::env::current_exe().expect("it runs");
+        let error = check_elf(&here).expect_err("it is linked dynamically").to_string();
+        assert!(error.contains("is not static"), "{error}");
+        assert!(check_elf(Path::new("/dev/null")).is_err());
+    }
+}

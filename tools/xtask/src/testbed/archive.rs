@@ -1,0 +1,258 @@
+//! Debian's archive: packages that are looked up, downloaded and unpacked, but not installed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tool_error::{Context, Error, Result};
+
+use crate::host::packages::update;
+use crate::host::{self, progress};
+use crate::testbed::cache;
+
+/// What the archive says about a package.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) version: String,
+    /// The names that the package depends on.
+    pub(crate) depends: Vec<String>,
+}
+
+impl Record {
+    /// The first dependency whose name starts so.
+    pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
+        self.depends.iter().map(String::as_str).find(|name| name.starts_with(prefix))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let lines = text.lines().take_while(|line| !line.is_empty());
+            lines.filter_map(|line| line.split_once(": ")).find(|(key, _)| *key == name)
+        };
+        let (_, version) = field("Version")?;
+        let depends = field("Depends").map_or("", |(_, value)| value);
+        let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
+        Some(Self { version: version.to_owned(), depends: names.map(str::to_owned).collect() })
+    }
+}
+
+/// Where packages come from.
+#[derive(Debug)]
+pub(crate) enum Archive {
+    /// What this machine's apt is set up for.
+    Host,
+    /// Another suite of the same archive: this directory has apt's files for it.
+    Suite(PathBuf),
+}
+
+/// The keys that every Debian trusts.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+impl Archive {
+    /// A suite of Debian, with package lists below the directory `name` of the cache. They are fetched once, so that
+    /// packages that are downloaded at different times fit each other.
+    pub(crate) fn suite(suite: &str, name: &str) -> Result<Self> {
+        let fetch = |place: &Path| {
+            let source =
+                format!("deb [signed-by={KEYS} target=Packages] {} {suite} main\n", site()?);
+            for directory in ["lists/partial", "cache/archives/partial"] {
+                let directory = place.join(directory);
+                fs::create_dir_all(&directory)
+                    .with_context(|| format!("make {}", directory.display()))?;
+            }
+            fs::write(place.join("sources.list"), source).context("write a list of sources")?;
+            progress(&format!("fetching the package lists of {suite}"));
+            let archive = Self::Suite(place.to_owned());
+            let doing = format!("fetch the package lists of {suite}");
+            host::run(archive.apt("apt-get").args(["update", "--error-on=any"]), &doing)
+        };
+        cache::entry(&format!("{name}/apt"), fetch).map(Self::Suite)
+    }
+
+    /// One of apt's programs, told which files are its own.
+    fn apt(&self, program: &str) -> Command {
+        let mut command = host::command(program);
+        // The sandbox's user may not reach the project's directory.
+        command.args(["-o", "APT::Sandbox::User=root"]);
+        if let Self::Suite(place) = self {
+            let place = place.display();
+            for option in [
+                format!("Dir::Etc::sourcelist={place}/sources.list"),
+                "Dir::Etc::sourceparts=/dev/null".to_owned(),
+                format!("Dir::State::lists={place}/lists"),
+                "Dir::State::status=/dev/null".to_owned(),
+                format!("Dir::Cache={place}/cache"),
+            ] {
+                command.arg("-o").arg(option);
+            }
+        }
+        command
+    }
+
+    /// Fetches new package lists before a kernel is chosen from them.
+    ///
+    /// A kernel's image, headers and source are separate packages that must have one version. With old lists, apt may
+    /// choose an image whose source the archive has dropped by the time that a later download renews the lists.
+    pub(crate) fn refresh(&self) -> Result<()> {
+        match self {
+            Self::Host => update().map(drop),
+            // The lists of a suite are fetched once for its kernel.
+            Self::Suite(_) => Ok(()),
+        }
+    }
+
+    /// Looks a package up in the archive's lists.
+    pub(crate) fn record(&self, package: &str) -> Result<Record> {
+        self.renewed(|| {
+            let mut command = self.apt("apt-cache");
+            command.args(["show", "--no-all-versions", package]);
+            let text = host::output(&mut command, &format!("look up the package {package}"));
+            let text = text.map_err(|error| match self {
+                // The newer kernels are not in every suite.
+                Self::Host => Error::new(format!(
+                    "{error}\nDebian 12 has it in main, in its updates or in its security suite"
+                )),
+                Self::Suite(_) => error,
+            })?;
+            let unknown = || Error::new(format!("the package lists do not know {package}"));
+            Record::parse(&String::from_utf8_lossy(&text)).ok_or_else(unknown)
+        })
+    }
+
+    /// The newest version of a package that begins with `beginning`.
+    pub(crate) fn version(&self, package: &str, beginning: &str) -> Result<String> {
+        self.renewed(|| {
+            let mut command = self.apt("apt-cache");
+            let text = host::output(
+                command.args(["madison", package]),
+                &format!("look up the versions of {package}"),
+            )?;
+            let text = String::from_utf8_lossy(&text);
+            let found = versions(&text).find(|version| version.starts_with(beginning));
+            found.map(str::to_owned).ok_or_else(|| {
+                Error::new(format!("the package lists know no version {beginning} of {package}"))
+            })
+        })
+    }
+
+    /// The packages, each `NAME=VERSION`, that would be installed for `packages`, of which each is `NAME` or `NAME=VERSION`. A
+    /// machine of another suite than this one's counts as one without any package.
+    pub(crate) fn closure(&self, packages: &[impl AsRef<OsStr>]) -> Result<Vec<String>> {
+        self.renewed(|| {
+            let mut command = self.apt("apt-get");
+            command.args(["--simulate", "--no-install-recommends", "install"]).args(packages);
+            let text = host::output(&mut command, "look up what packages need")?;
+            Ok(installed(&String::from_utf8_lossy(&text)))
+        })
+    }
+
+    /// Downloads packages, each `NAME` or `NAME=VERSION`, and unpacks them below `root`.
+    pub(crate) fn unpack(&self, packages: &[&str], root: &Path) -> Result<()> {
+        let names = packages.join(" ");
+        progress(&format!("downloading {names}"));
+        let place = root.join("download");
+        self.renewed(|| {
+            make_empty(&place)?;
+            let mut command = self.apt("apt-get");
+            command.arg("download").args(packages).current_dir(&place);
+            host::run(&mut command, &format!("download {names}"))
+        })?;
+        for file in host::files(&place)? {
+            let mut command = host::command("dpkg-deb");
+            command.arg("--extract").arg(&file).arg(root);
+            host::run(&mut command, &format!("unpack {}", file.display()))?;
+        }
+        remove(&place)
+    }
+
+    /// Does something for which package lists that are absent or out of date are a hindrance.
+    fn renewed<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        attempt().or_else(|first| match self {
+            Self::Host if update()? => attempt(),
+            Self::Host => {
+                let remedy = "If the package lists are old: sudo apt-get update";
+                Err(Error::new(format!("{first}\n{remedy}")))
+            }
+            Self::Suite(place) => {
+                let all = place.parent().unwrap_or(place).display();
+                Err(Error::new(format!("{first}\nThe package lists may be old: remove {all}")))
+            }
+        })
+    }
+}
+
+/// The archive that this machine's packages come from, as a list of sources names it.
+fn site() -> Result<String> {
+    Archive::Host.renewed(|| {
+        let mut command = Archive::Host.apt("apt-get");
+        command.args(["indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE)"]);
+        let text = host::output(&mut command, "ask apt for its sources")?;
+        let text = String::from_utf8_lossy(&text);
+        let site = text.lines().find_map(|line| line.strip_prefix("Debian main "));
+        site.map(str::to_owned).ok_or_else(|| Error::new("apt has no source of Debian's packages"))
+    })
+}
+
+/// The packages that apt would install, by what it says in a simulation: `Inst NAME [OLD] (VERSION SUITE [amd64]) []`.
+fn installed(simulation: &str) -> Vec<String> {
+    let lines = simulation.lines().filter_map(|line| line.strip_prefix("Inst "));
+    let exact = |line: &str| {
+        let (name, rest) = line.split_once(' ')?;
+        let (_, version) = rest.split_once('(')?;
+        Some(format!("{name}={}", version.split(' ').next()?))
+    };
+    lines.filter_map(exact).collect()
+}
+
+/// The versions of a package, the newest first, by `apt-cache madison`: `NAME | VERSION | SUITE`.
+fn versions(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim)
+}
+
+fn make_empty(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        remove(directory)?;
+    }
+    fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    fs::remove_dir_all(directory).with_context(|| format!("remove {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_its_version_and_every_alternative_dependency() {
+        let text = "Package: p\nVersion: 6.12.1-1\nDepends: linux-base (>= 4), \
+             linux-image-6.12.1-amd64 (= 6.12.1-1) | linux-image-6.12.1-amd64-unsigned, gcc-12\n\n\
+             Package: p\nVersion: 1\n";
+        let record = Record::parse(text).unwrap();
+        assert_eq!(record.version, "6.12.1-1");
+        assert_eq!(record.dependency("linux-image-"), Some("linux-image-6.12.1-amd64"));
+        assert_eq!(record.dependency("gcc-"), Some("gcc-12"));
+        assert_eq!(record.dependency("pahole"), None);
+    }
+
+    #[test]
+    fn a_simulation_names_what_it_installs() {
+        let text = "Reading package lists...\nInst libc6 (2.43-7 Debian:unstable [amd64]) []\n\
+             Inst make [4.3-1] (4.4.1-3 Debian:unstable [amd64])\nConf libc6 (2.43-7 Debian:unstable [amd64])\n";
+        assert_eq!(installed(text), ["libc6=2.43-7", "make=4.4.1-3"]);
+    }
+
+    #[test]
+    fn versions_are_the_second_column() {
+        let text = " rustc-web | 1.96.0-1 | http://x bookworm-security/main amd64 Packages\n \
+             rustc-web | 1.85.0+dfsg3-1~deb12u3 | http://x bookworm/main amd64 Packages\n";
+        assert_eq!(versions(text).collect::<Vec<_>>(), ["1.96.0-1", "1.85.0+dfsg3-1~deb12u3"]);
+    }
+
+    #[test]
+    fn nothing_is_no_record() {
+        assert_eq!(Record::parse(""), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! What the test bed keeps between runs: directories below `target/test-bed` that are either whole or absent.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use tool_error::{Context, Error, Result};
+
+use crate::host::{self, progress};
+
+/// The cache's root. It belongs to the checkout: kernels do not depend on where cargo builds.
+pub(crate) fn root() -> PathBuf {
+    host::workspace().join("target/test-bed")
+}
+
+/// The directory `name` of the cache; where it is absent, `make` fills it. `make` gets another directory,
+/// which takes its final name only when `make` succeeds, so it may leave no path of it behind.
+pub(crate) fn entry(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let path = root().join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let beside = |suffix: &str| root().join(format!("{name}.{suffix}"));
+    let parent = path.parent().expect("an entry lies below the root");
+    fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;
+    let _lock = lock(&beside("lock"))?;
+    if path.exists() {
+        return Ok(path);
+    }
+    let partial = beside("partial");
+    if partial.exists() {
+        fs::remove_dir_all(&partial).with_context(|| format!("remove {}", partial.display()))?;
+    }
+    fs::create_dir(&partial).with_context(|| format!("make {}", partial.display()))?;
+    make(&partial)?;
+    fs::rename(&partial, &path).with_context(|| format!("rename {}", partial.display()))?;
+    Ok(path)
+}
+
+/// Keeps other runs of xtask from making the same thing, until the lock is dropped.
+fn lock(path: &Path) -> Result<Flock<File>> {
+    let doing = || format!("lock {}", path.display());
+    let file = File::create(path).with_context(doing)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((file, _)) => {
+            progress(&format!("waiting for another xtask, which holds {}", path.display()));
+            Flock::lock(file, FlockArg::LockExclusive)
+                .map_err(|(_, errno)| Error::new(format!("cannot {}: {errno}", doing())))
+        }
+    }
+}

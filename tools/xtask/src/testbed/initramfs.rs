@@ -1,0 +1,47 @@
+//! The guest's initramfs: its init, its plan, and the kernel modules that the plan names.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use guest::plan::Plan;
+use tool_error::{Context, Result};
+
+use crate::host;
+use crate::testbed::cpio::Archive;
+use crate::testbed::modules;
+
+/// Builds the guest's init, once for all guests of this process.
+pub(crate) fn build_init() -> Result<PathBuf> {
+    static INIT: OnceLock<Result<PathBuf>> = OnceLock::new();
+    let build = || Ok(host::build_static("guest", "guest")?.join("guest"));
+    INIT.get_or_init(build).clone()
+}
+
+/// Packs an initramfs whose plan loads `module_files` in their order, and with `program`, if there is one, beside the init.
+pub(crate) fn pack(
+    init: &Path,
+    program: Option<&Path>,
+    mut plan: Plan,
+    module_files: &[PathBuf],
+) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    for directory in ["dev", "modules"] {
+        archive.directory(directory);
+    }
+    // The kernel opens it for the standard streams of init.
+    archive.device("dev/console", (5, 1));
+    for (name, program) in [("/init", Some(init)), (guest::plan::PROGRAM, program)] {
+        let Some(program) = program else { continue };
+        let bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+        archive.file(name.trim_start_matches('/'), &bytes);
+    }
+    for (index, file) in module_files.iter().enumerate() {
+        let name = format!("{index}.ko");
+        archive.file(&format!("modules/{name}"), &modules::image(file)?);
+        plan.modules.push(OsString::from(name));
+    }
+    archive.file(guest::plan::PATH.trim_start_matches('/'), &plan.to_bytes());
+    Ok(archive.finish())
+}

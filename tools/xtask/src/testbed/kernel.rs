@@ -1,0 +1,262 @@
+//! Debian's kernels: image, modules, and what builds modules for them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use guest::plan::Device;
+use tool_error::{Context, Error, Result};
+
+use crate::host;
+use crate::host::progress;
+use crate::testbed::archive::Archive;
+use crate::testbed::cache;
+use crate::testbed::modules::Index;
+use crate::testbed::unstable_binaries;
+
+/// A kernel that the test bed knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    V6_1,
+    V6_12,
+    /// The newest that Debian has, in its unstable suite.
+    Latest,
+}
+
+/// A kernel, unpacked in the cache.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// What `uname -r` says in it.
+    pub(crate) release: String,
+    /// Its version's first two numbers, `6.12`.
+    pub(crate) version: String,
+    /// The compressed kernel that a machine starts.
+    pub(crate) vmlinuz: PathBuf,
+    /// `lib/modules/RELEASE`, where `depmod` has run.
+    pub(crate) modules: PathBuf,
+    /// The version of its package.
+    pub(crate) package_version: String,
+}
+
+impl Kernel {
+    /// Every kernel that the tests run on.
+    pub(crate) const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Latest];
+    /// Those that Debian has released.
+    pub(crate) const RELEASED: [Self; 2] = [Self::V6_1, Self::V6_12];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+            Self::Latest => "latest",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kernel| kernel.name() == name)
+    }
+
+    /// The devices that it has a driver for. The source that siw is built from is a large download, which the latest kernel
+    /// does not make up for.
+    pub(crate) const fn devices(self) -> &'static [Device] {
+        match self {
+            Self::V6_1 | Self::V6_12 => &Device::ALL,
+            Self::Latest => &[Device::Rxe],
+        }
+    }
+
+    /// The module with the checksum that a device's driver looks up by name when it needs it. The latest kernel's drivers
+    /// are linked with theirs.
+    pub(crate) const fn checksum(self, device: Device) -> Option<&'static str> {
+        match (self, device) {
+            (Self::Latest, _) => None,
+            (_, Device::Rxe) => Some("crc32_generic"),
+            (_, Device::Siw) => Some("crc32c_generic"),
+        }
+    }
+
+    pub(crate) fn archive(self) -> Result<Archive> {
+        match self {
+            Self::V6_1 | Self::V6_12 => Ok(Archive::Host),
+            Self::Latest => Archive::suite("sid", self.name()),
+        }
+    }
+
+    /// The package that depends on the current image.
+    const fn image_package(self) -> &'static str {
+        match self {
+            Self::V6_1 | Self::Latest => "linux-image-amd64",
+            Self::V6_12 => "linux-image-6.12-amd64",
+        }
+    }
+
+    /// Checks that the archive's kernel is one that the name stands for.
+    fn check(self, release: &str) -> Result<()> {
+        let (right, wanted) = match self {
+            Self::V6_1 | Self::V6_12 => {
+                (release.starts_with(&format!("{}.", self.name())), self.name())
+            }
+            // It brought the newest commands of the connection manager.
+            Self::Latest => (numbers(release)? >= (6, 18), "6.18 or later"),
+        };
+        if right {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "the archive's {} is Linux {release}; the test bed needs {wanted} (it runs on Debian 12)",
+            self.image_package(),
+        )))
+    }
+
+    /// The kernel's image and modules.
+    pub(crate) fn image(self) -> Result<Image> {
+        let root = cache::entry(&format!("{}/image", self.name()), |root| self.fetch_image(root))?;
+        let about = root.join("about");
+        let text =
+            fs::read_to_string(&about).with_context(|| format!("read {}", about.display()))?;
+        let (release, package_version) = text.trim().split_once(' ').ok_or_else(|| {
+            Error::new(format!("{} is damaged; remove {}", about.display(), root.display()))
+        })?;
+        let modules = root.join("lib/modules").join(release);
+        let places = [root.join(format!("boot/vmlinuz-{release}")), modules.join("vmlinuz")];
+        let lost = || Error::new(format!("no kernel is in {}", root.display()));
+        let (major, minor) = numbers(release)?;
+        Ok(Image {
+            vmlinuz: places.into_iter().find(|place| place.exists()).ok_or_else(lost)?,
+            modules,
+            version: format!("{major}.{minor}"),
+            release: release.to_owned(),
+            package_version: package_version.to_owned(),
+        })
+    }
+
+    fn fetch_image(self, root: &Path) -> Result<()> {
+        let meta = self.image_package();
+        let archive = self.archive()?;
+        archive.refresh()?;
+        let lost = || Error::new(format!("{meta} depends on no linux-image package"));
+        let meta = archive.record(meta)?;
+        let package = meta.dependency("linux-image-").ok_or_else(lost)?;
+        let release = package.trim_start_matches("linux-image-");
+        self.check(release)?;
+        let image = archive.record(package)?;
+        // The packages that newer ones are made of.
+        let parts = ["linux-base-", "linux-binary-", "linux-modules-"];
+        let parts = parts.iter().filter_map(|part| image.dependency(part));
+        let packages: Vec<String> = std::iter::once(package)
+            .chain(parts)
+            .map(|package| format!("{package}={}", meta.version))
+            .collect();
+        archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
+        if !root.join("lib").exists() {
+            symlink("usr/lib", root.join("lib")).context("make lib of the kernel's root")?;
+        }
+        progress(&format!("indexing the modules of Linux {release}"));
+        let mut depmod = host::command("depmod");
+        host::run(depmod.arg("-b").arg(root).arg(release), "index the kernel's modules")?;
+        let about = root.join("about");
+        fs::write(&about, format!("{release} {}\n", meta.version))
+            .with_context(|| format!("write {}", about.display()))
+    }
+
+    /// The headers of the kernel's package, unpacked: their `include/uapi`.
+    pub(crate) fn headers(self) -> Result<PathBuf> {
+        let release = self.image()?.release;
+        let root = self.headers_root()?;
+        let common = release.trim_end_matches("-amd64");
+        Ok(root.join(format!("usr/src/linux-headers-{common}-common/include/uapi")))
+    }
+
+    /// The root below which the headers are unpacked, with the programs that build a module against them.
+    pub(crate) fn headers_root(self) -> Result<PathBuf> {
+        let name = match self {
+            Self::V6_1 | Self::V6_12 => "headers",
+            Self::Latest => "headers-and-compiler",
+        };
+        cache::entry(&format!("{}/{name}", self.name()), |root| self.fetch_headers(root))
+    }
+
+    /// Where the programs that build a module are searched for.
+    pub(crate) fn build_path(self) -> Result<OsString> {
+        let mut path = OsString::new();
+        if self == Self::Latest {
+            path.push(self.headers_root()?.join("usr/bin"));
+            path.push(":");
+        }
+        path.push(host::search_path());
+        Ok(path)
+    }
+
+    fn fetch_headers(self, root: &Path) -> Result<()> {
+        let Image { release, package_version, .. } = self.image()?;
+        let package = format!("linux-headers-{release}");
+        let archive = self.archive()?;
+        let record = archive.record(&package)?;
+        if record.version != package_version {
+            return Err(self.outdated(&package_version));
+        }
+        let packages = match self {
+            Self::V6_1 | Self::V6_12 => {
+                let need = |prefix: &str| {
+                    let lost = || Error::new(format!("{package} depends on no {prefix} package"));
+                    record.dependency(prefix).map(str::to_owned).ok_or_else(lost)
+                };
+                vec![package.clone(), need("linux-headers-")?, need("linux-kbuild-")?]
+            }
+            // Its compiler and the C library of that are newer than this machine's.
+            Self::Latest => archive.closure(&[&package])?,
+        };
+        archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
+        if self == Self::Latest {
+            unstable_binaries::make_at_home(root)?;
+        }
+        // It has the only absolute paths of the unpacked tree.
+        let makefile = root.join(format!("usr/src/{package}/Makefile"));
+        let text = fs::read_to_string(&makefile);
+        let text = text.with_context(|| format!("read {}", makefile.display()))?;
+        let relative = text.replace("/usr/src/", "$(dir $(firstword $(MAKEFILE_LIST)))../");
+        fs::write(&makefile, relative).with_context(|| format!("write {}", makefile.display()))
+    }
+
+    fn outdated(self, version: &str) -> Error {
+        let place = cache::root().join(self.name());
+        Error::new(format!(
+            "the archive no longer has version {version} of the kernel in {0}; remove {0} and run this again",
+            place.display()
+        ))
+    }
+}
+
+impl Image {
+    /// The module files that make `wanted` work, in the order in which to load them.
+    pub(crate) fn module_files(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
+        Index::read(&self.modules)?.closure(wanted)
+    }
+}
+
+/// The first two numbers of a release: 6 and 12 of `6.12.74-amd64`.
+fn numbers(release: &str) -> Result<(u32, u32)> {
+    let mut numbers = release.split('.').map_while(|number| number.parse().ok());
+    let two = numbers.next().zip(numbers.next());
+    two.ok_or_else(|| Error::new(format!("{release} is no release of Linux")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_of_its_line() {
+        for (kernel, release, right) in [
+            (Kernel::V6_1, "6.1.0-50-amd64", true),
+            (Kernel::V6_1, "6.12.74-amd64", false),
+            (Kernel::Latest, "6.18.3+deb14-amd64", true),
+            (Kernel::Latest, "7.0.1+deb14-amd64", true),
+            (Kernel::Latest, "6.17.9+deb14-amd64", false),
+            (Kernel::Latest, "amd64", false),
+        ] {
+            assert_eq!(kernel.check(release).is_ok(), right, "{release}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The test bed: Debian's kernels, the modules and files that a guest needs, and the emulator that runs it.
+
+pub(crate) mod archive;
+pub(crate) mod cache;
+mod console;
+mod cpio;
+mod emulator;
+pub(crate) mod guest_pair;
+pub(crate) mod initramfs;
+pub(crate) mod kernel;
+pub(crate) mod machine;
+pub(crate) mod module_source;
+mod modules;
+pub(crate) mod rust;
+mod unstable_binaries;
+pub(crate) mod vm;

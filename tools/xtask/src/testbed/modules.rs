@@ -1,0 +1,144 @@
+//! Kernel modules: which ones a set needs, in which order, and their images.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tool_error::{Context, Error, Result};
+
+use crate::host;
+
+/// What `depmod` and the kernel's build know about one module tree.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// The tree's own directory, `lib/modules/RELEASE`.
+    tree: PathBuf,
+    /// A module's file, relative to the tree, and the files that it depends on.
+    files: HashMap<String, (String, Vec<String>)>,
+    built_in: HashSet<String>,
+}
+
+impl Index {
+    /// Reads the index of a module tree in which `depmod` has run.
+    pub(crate) fn read(tree: &Path) -> Result<Self> {
+        let read = |name: &str| {
+            let path = tree.join(name);
+            fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+        };
+        Self::parse(tree, &read("modules.dep")?, &read("modules.builtin")?)
+    }
+
+    fn parse(tree: &Path, dependencies: &str, built_in: &str) -> Result<Self> {
+        let mut files = HashMap::new();
+        for line in dependencies.lines() {
+            let malformed = || Error::new(format!("malformed line in modules.dep: {line}"));
+            let (file, needs) = line.split_once(':').ok_or_else(malformed)?;
+            let needs = needs.split_whitespace().map(str::to_owned).collect();
+            files.insert(module_name(file), (file.to_owned(), needs));
+        }
+        let built_in = built_in.lines().map(module_name).collect();
+        Ok(Self { tree: tree.to_owned(), files, built_in })
+    }
+
+    /// The files that make `wanted` work, each after what it depends on. Built-in modules need none.
+    pub(crate) fn closure(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
+        let mut order = Vec::new();
+        let mut seen = HashSet::new();
+        for name in wanted {
+            self.visit(name, &mut seen, &mut order)?;
+        }
+        Ok(order.into_iter().map(|file| self.tree.join(file)).collect())
+    }
+
+    fn visit<'a>(
+        &'a self,
+        name: &str,
+        seen: &mut HashSet<String>,
+        order: &mut Vec<&'a str>,
+    ) -> Result<()> {
+        if self.built_in.contains(name) || !seen.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let (file, needs) = self.files.get(name).ok_or_else(|| {
+            Error::new(format!("the kernel in {} has no module {name}", self.tree.display()))
+        })?;
+        for need in needs {
+            self.visit(&module_name(need), seen, order)?;
+        }
+        order.push(file);
+        Ok(())
+    }
+}
+
+/// `kernel/net/9p/9pnet-x.ko.xz` is the module `9pnet_x`.
+fn module_name(file: &str) -> String {
+    let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
+    name.split('.').next().unwrap_or(name).replace('-', "_")
+}
+
+/// The module's ELF image, decompressed.
+pub(crate) fn image(file: &Path) -> Result<Vec<u8>> {
+    let doing = || format!("read the kernel module {}", file.display());
+    match file.extension().and_then(|extension| extension.to_str()) {
+        Some("ko") => fs::read(file).with_context(doing),
+        Some("xz") => host::output(host::command("xz").arg("-dc").arg(file), &doing()),
+        _ => Err(Error::new(format!("cannot {}: its compression is not known", doing()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> Index {
+        // rdma_ucm's own line names its needs in no useful order, and not those of ib-cm.
+        let dependencies = "k/ib_core.ko:\n\
+            k/ib-cm.ko.xz: k/ib_core.ko\n\
+            k/rdma_ucm.ko: k/ib_core.ko k/ib-cm.ko.xz\n\
+            k/loop_a.ko: k/loop_b.ko\n\
+            k/loop_b.ko: k/loop_a.ko\n\
+            k/broken.ko: k/absent.ko\n";
+        Index::parse(Path::new("/t"), dependencies, "kernel/drivers/virtio/virtio-pci.ko\n")
+            .unwrap()
+    }
+
+    fn closure(wanted: &[&str]) -> Vec<String> {
+        let files = index().closure(wanted).unwrap();
+        files.iter().map(|file| file.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn dependencies_come_first_and_once() {
+        let files = closure(&["rdma_ucm", "ib_core", "rdma_ucm"]);
+        assert_eq!(files, ["/t/k/ib_core.ko", "/t/k/ib-cm.ko.xz", "/t/k/rdma_ucm.ko"]);
+    }
+
+    #[test]
+    fn the_order_asked_for_is_kept() {
+        assert_eq!(closure(&["ib_cm", "ib_core"]), ["/t/k/ib_core.ko", "/t/k/ib-cm.ko.xz"]);
+        assert_eq!(closure(&["ib_core", "ib_cm"]), ["/t/k/ib_core.ko", "/t/k/ib-cm.ko.xz"]);
+    }
+
+    #[test]
+    fn built_in_modules_need_no_file() {
+        assert!(closure(&["virtio_pci"]).is_empty());
+    }
+
+    #[test]
+    fn a_cycle_ends() {
+        assert_eq!(closure(&["loop_a"]).len(), 2);
+    }
+
+    #[test]
+    fn an_unknown_module_is_named() {
+        for wanted in ["absent", "broken"] {
+            let error = index().closure(&[wanted]).unwrap_err().to_string();
+            assert!(error.contains("module absent"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_index_is_refused() {
+        assert!(Index::parse(Path::new("/t"), "no colon\n", "").is_err());
+    }
+}

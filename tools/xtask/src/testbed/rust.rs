@@ -1,0 +1,134 @@
+//! Debian's Rust of the minimum version, with the library for musl: unpacked, not installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tool_error::{Context, Error, Result};
+
+use crate::host::{self, progress};
+use crate::testbed::archive::Archive;
+use crate::testbed::cache;
+
+/// The version that the manifests name.
+pub(crate) const MINIMUM: &str = "1.85";
+
+/// The compiler and cargo.
+const PACKAGES: [&str; 3] = ["rustc-web", "libstd-rust-web-dev", "cargo-web"];
+/// The source of the standard library, which is built for musl, and the C library for that.
+const MORE: [&str; 2] = ["rust-web-src", "musl-dev"];
+
+pub(crate) const MUSL: &str = "x86_64-unknown-linux-musl";
+
+/// Where rustc looks for what a program for musl begins and ends with.
+const SELF_CONTAINED: &str = "usr/lib/rustlib/x86_64-unknown-linux-musl/lib/self-contained";
+
+/// The little of an unwinder that the standard library calls where a panic aborts: no frames are found, and a program
+/// without symbols could not name them.
+const UNWINDER: &str = "int _Unwind_Backtrace(void) { return 5; }\n\
+                        unsigned long _Unwind_GetIP(void) { return 0; }\n";
+
+/// The unpacked compiler.
+#[derive(Debug)]
+pub(crate) struct Rust {
+    root: PathBuf,
+}
+
+impl Rust {
+    /// Downloads it, where that was not done before.
+    pub(crate) fn minimum() -> Result<Self> {
+        cache::entry(&format!("rust-{MINIMUM}"), fetch).map(|root| Self { root })
+    }
+
+    /// Where what it builds for this machine goes: another compiler's would be thrown away.
+    pub(crate) fn target_directory() -> PathBuf {
+        host::build_directory().join(format!("rust-{MINIMUM}"))
+    }
+
+    /// Checks the workspace as it is with this version.
+    pub(crate) fn check(&self) -> Result<()> {
+        progress(&format!("checking the workspace with Rust {MINIMUM}"));
+        let mut cargo = self.cargo();
+        cargo.args(["check", "--quiet", "--workspace", "--all-features", "--locked"]);
+        cargo.arg("--target-dir").arg(Self::target_directory());
+        host::run(&mut cargo, &format!("build with Rust {MINIMUM}"))
+    }
+
+    /// Its cargo, with its compiler.
+    pub(crate) fn cargo(&self) -> Command {
+        let programs = self.root.join("usr/bin");
+        let mut command = host::command(&programs.join("cargo").to_string_lossy());
+        let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+        let libraries = libraries.map(|place| self.root.join(place).display().to_string());
+        command.env("LD_LIBRARY_PATH", libraries.join(":"));
+        command.env("RUSTC", programs.join("rustc")).env("RUSTDOC", programs.join("rustdoc"));
+        for other in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN"] {
+            command.env_remove(other);
+        }
+        command.current_dir(host::workspace());
+        command
+    }
+}
+
+fn fetch(root: &Path) -> Result<()> {
+    let archive = Archive::Host;
+    let version = archive.version(PACKAGES[0], &format!("{MINIMUM}."))?;
+    let exact = |package: &&str| format!("{package}={version}");
+    let named: Vec<String> = PACKAGES.iter().map(exact).collect();
+    // And the libraries of theirs that this machine has not.
+    let mut packages = archive.closure(&named)?;
+    packages.extend(named);
+    packages.push(exact(&MORE[0]));
+    packages.push(MORE[1].to_owned());
+    packages.sort_unstable();
+    packages.dedup();
+    archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
+    thin_out(root)?;
+    let place = root.join(SELF_CONTAINED);
+    fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+    let musl = root.join("usr/lib/x86_64-linux-musl");
+    for name in ["crt1.o", "crti.o", "crtn.o", "libc.a"] {
+        copy(&musl.join(name), &place)?;
+    }
+    for name in ["crtbegin.o", "crtend.o"] {
+        let mut gcc = host::command("gcc");
+        let file = host::output(gcc.arg(format!("-print-file-name={name}")), "ask gcc")?;
+        copy(Path::new(String::from_utf8_lossy(&file).trim()), &place)?;
+    }
+    let [source, object, library] =
+        ["unwind.c", "unwind.o", "libunwind.a"].map(|name| place.join(name));
+    fs::write(&source, UNWINDER).with_context(|| format!("write {}", source.display()))?;
+    let mut gcc = host::command("gcc");
+    host::run(gcc.arg("-c").arg(&source).arg("-o").arg(&object), "compile an unwinder")?;
+    let mut ar = host::command("ar");
+    host::run(ar.arg("rcs").arg(&library).arg(&object), "archive an unwinder")
+}
+
+/// Removes the source of all but the standard library, which is most of what was unpacked.
+fn thin_out(root: &Path) -> Result<()> {
+    for source in host::files(&root.join("usr/src"))? {
+        for part in ["compiler", "src"] {
+            let part = source.join(part);
+            fs::remove_dir_all(&part).with_context(|| format!("remove {}", part.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(file: &Path, directory: &Path) -> Result<()> {
+    let name = file.file_name().ok_or_else(|| Error::new("gcc names no file"))?;
+    let copied = fs::copy(file, directory.join(name));
+    copied.map(drop).with_context(|| format!("copy {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifests_name_the_minimum() {
+        let manifest = host::workspace().join("Cargo.toml");
+        let text = fs::read_to_string(manifest).expect("the workspace has a manifest");
+        assert!(text.contains(&format!("\nrust-version = \"{MINIMUM}\"\n")), "{text}");
+    }
+}

@@ -69,7 +69,7 @@ impl Server {
     /// Does all that can be done for a client now; whether it has gone.
     fn serve(&mut self, number: u64) -> Result<bool> {
         if let Some(connecting) = self.accepted.get_mut(&number) {
-            let Some(connection) = now(connecting.try_finish())? else { return Ok(false) };
+            let Some(connection) = now(connecting.try_wait())? else { return Ok(false) };
             // Its descriptor is the same, which is in the loop already.
             self.accepted.remove(&number);
             self.clients.insert(number, Client { connection, unanswered: VecDeque::new() });

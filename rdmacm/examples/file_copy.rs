@@ -21,7 +21,7 @@ fn settings() -> Settings {
     Settings {
         send_buffers: 2 * WINDOW,
         receive_buffers: 2 * WINDOW,
-        buffer_size: PIECE,
+        send_buffer_size: PIECE,
         // The other side's death is noticed; and siw leaves no message lying that is not the last.
         keep_alive: Some(Duration::from_secs(1)),
         ..Settings::default()
@@ -29,7 +29,9 @@ fn settings() -> Settings {
 }
 
 fn say(connection: &Connection, kind: u8, bytes: &[u8]) -> Result<()> {
-    Ok(connection.post_bytes_timeout(&[&[kind], bytes].concat(), TIMEOUT)?)
+    let mut buffer = connection.buffer_timeout(TIMEOUT)?;
+    buffer.copy_from(&[&[kind], bytes].concat())?;
+    Ok(connection.post(buffer)?)
 }
 
 fn hear(connection: &Connection) -> Result<Vec<u8>> {

@@ -96,7 +96,9 @@ fn server(address: &str) -> Result<()> {
 }
 
 fn ask(connection: &Connection, text: &str) -> Result<Vec<u8>> {
-    connection.post_bytes_timeout(text.as_bytes(), TIMEOUT)?;
+    let mut question = connection.buffer_timeout(TIMEOUT)?;
+    question.copy_from(text.as_bytes())?;
+    connection.post(question)?;
     Ok(connection.recv_timeout(TIMEOUT)?.ok_or("the server has gone")?.to_vec())
 }
 
@@ -105,7 +107,7 @@ fn read(connection: &Connection, table: &Remote, place: usize) -> Result<Entry> 
     for _ in 0..100_000 {
         let mut buffer = connection.buffer_timeout(TIMEOUT)?;
         buffer.set_len(ENTRY)?;
-        let buffer = connection.read_timeout(buffer, table, place as u64, TIMEOUT)?;
+        let buffer = connection.start_read(buffer, table, place as u64)?.wait_timeout(TIMEOUT)?;
         if buffer[SUM..] == checksum(&buffer[..SUM]).to_be_bytes() {
             return Ok(buffer[..].try_into()?);
         }

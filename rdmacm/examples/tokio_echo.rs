@@ -12,7 +12,13 @@ const MESSAGES: u32 = 10;
 
 /// One message of each connection is on its way, there or back.
 fn settings() -> Settings {
-    Settings { send_buffers: 2, receive_buffers: 2, buffer_size: 64, ..Settings::default() }
+    Settings {
+        send_buffers: 2,
+        receive_buffers: 2,
+        send_buffer_size: 64,
+        receive_buffer_size: 64,
+        ..Settings::default()
+    }
 }
 
 /// Sends messages back until the client closes the connection.

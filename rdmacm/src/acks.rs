@@ -30,34 +30,38 @@ struct State {
     moves: u32,
     /// Who received the events that are still out.
     outstanding: Receivers,
-    /// How many threads wait for `Acks::acknowledged` to rise. Waking nobody would cost a system call.
-    waiting: usize,
+    /// The number of threads that wait for `Acks::acknowledged` to rise. A wakeup without waiters would cost a system call.
+    waiting: u32,
 }
 
-/// A thread for each event. Mostly there is one at a time, for which nothing is allocated.
+/// The receiving thread of each event. Usually there is one event at a time, for which nothing is allocated.
 #[derive(Debug, Default)]
 struct Receivers {
     one: Option<ThreadId>,
-    more: Vec<ThreadId>,
+    #[expect(clippy::box_collection, reason = "each idle connection has several of these")]
+    more: Option<Box<Vec<ThreadId>>>,
 }
 
 impl Receivers {
     fn push(&mut self, receiver: ThreadId) {
         if let Some(earlier) = self.one.replace(receiver) {
-            self.more.push(earlier);
+            self.more.get_or_insert_default().push(earlier);
         }
     }
 
     fn remove(&mut self, receiver: ThreadId) {
         if self.one == Some(receiver) {
-            self.one = self.more.pop();
-        } else if let Some(place) = self.more.iter().position(|id| *id == receiver) {
-            self.more.swap_remove(place);
+            self.one = self.more.as_mut().and_then(|more| more.pop());
+        } else if let Some(more) = &mut self.more {
+            if let Some(place) = more.iter().position(|id| *id == receiver) {
+                more.swap_remove(place);
+            }
         }
     }
 
     fn contains(&self, receiver: ThreadId) -> bool {
-        self.one == Some(receiver) || self.more.contains(&receiver)
+        let is_in_more = || self.more.as_ref().is_some_and(|more| more.contains(&receiver));
+        self.one == Some(receiver) || is_in_more()
     }
 }
 
@@ -90,6 +94,11 @@ impl Counted for Acks {
 }
 
 impl Acks {
+    /// The number of events that were handed out.
+    pub(crate) fn handed_out(&self) -> &AtomicU32 {
+        &self.handed_out
+    }
+
     /// Counts an event as handed out, and as acknowledged at once.
     pub(crate) fn pass(&self) {
         let mut state = self.lock();

@@ -86,7 +86,10 @@ pub mod addr;
 pub mod cm;
 mod concurrent;
 pub mod device;
+mod driver;
+mod drivers;
 pub mod endpoint;
+mod engine;
 mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -94,12 +97,12 @@ pub mod fuzzing;
 pub mod guide;
 mod lock;
 mod non_exhaustive;
-mod provider;
 mod registry;
 mod sys;
-mod transition;
-mod turn;
+#[cfg(fuzzing)]
+mod testing;
 pub mod verbs;
+mod work;
 
 pub use error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
 pub use registry::Token;

@@ -65,6 +65,19 @@ struct Slot<T> {
     object: Weak<T>,
 }
 
+impl<T> Slots<T> {
+    /// Adds a slot. Returns its index.
+    fn add(&mut self) -> u32 {
+        let count = self.slots.len();
+        if count == self.slots.capacity() {
+            // By an eighth instead of twice: the table keeps its memory as long as the process lives.
+            self.slots.reserve_exact(count / 8 + 16);
+        }
+        self.slots.push(Slot { generation: 1, object: Weak::new() });
+        u32::try_from(count).expect("fewer than 2^32 objects")
+    }
+}
+
 impl<T> Default for Registry<T> {
     fn default() -> Self {
         Self { slots: RwLock::new(Slots { slots: Vec::new(), free: Vec::new() }) }
@@ -75,10 +88,7 @@ impl<T> Registry<T> {
     /// Reserves a token for an object that is yet to be made.
     pub(crate) fn reserve(&self) -> Token {
         let mut slots = unpoisoned(self.slots.write());
-        let index = slots.free.pop().unwrap_or_else(|| {
-            slots.slots.push(Slot { generation: 1, object: Weak::new() });
-            u32::try_from(slots.slots.len() - 1).expect("fewer than 2^32 objects")
-        });
+        let index = slots.free.pop().unwrap_or_else(|| slots.add());
         Token::new(index, slots.slots[index as usize].generation)
     }
 
@@ -140,6 +150,16 @@ mod tests {
         assert_eq!(registry.get(token.get()).as_deref(), Some(&5));
         registry.remove(token);
         assert!(registry.get(token.get()).is_none());
+    }
+
+    #[test]
+    fn table_has_little_spare_capacity() {
+        let registry = Registry::<()>::default();
+        for count in 1..=1000 {
+            registry.reserve();
+            let capacity = unpoisoned(registry.slots.read()).slots.capacity();
+            assert!(capacity <= count + count / 8 + 16, "{capacity} slots for {count} objects");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Socket addresses as a kernel or a name service gives them.
 
-use super::{Address, decode, encode};
+use super::address::Address;
+use super::encoding::{decode, encode};
 
 /// Reads a socket address; what is read is written and read again.
 pub fn address(bytes: &[u8]) {

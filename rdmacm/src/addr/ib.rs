@@ -1,10 +1,9 @@
-//! Addresses of InfiniBand: a GID and a service id.
+//! [`IbAddress`]: an InfiniBand address, which consists of a GID and a service id.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use super::field;
-use crate::cm::PortSpace;
+use super::port_space::PortSpace;
 use crate::device::Gid;
 
 /// An InfiniBand socket address: `struct sockaddr_ib`, family `AF_IB`, of the kernel's
@@ -54,28 +53,6 @@ impl IbAddress {
     pub fn port(&self) -> u16 {
         u16::try_from(self.service_id & Self::PORT_MASK).expect("16 bits")
     }
-
-    /// Stores the address but for its family.
-    pub(super) fn encode(&self, slot: &mut [u8]) {
-        slot[2..4].copy_from_slice(&self.pkey.to_be_bytes());
-        slot[4..8].copy_from_slice(&self.flowinfo.to_be_bytes());
-        slot[8..24].copy_from_slice(&self.gid.0);
-        slot[24..32].copy_from_slice(&self.service_id.to_be_bytes());
-        slot[32..40].copy_from_slice(&self.service_id_mask.to_be_bytes());
-        slot[40..48].copy_from_slice(&self.scope_id.to_ne_bytes());
-    }
-
-    /// The address in bytes of its family.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        Some(Self {
-            pkey: u16::from_be_bytes(field(bytes, 2)?),
-            flowinfo: u32::from_be_bytes(field(bytes, 4)?),
-            gid: Gid(field(bytes, 8)?),
-            service_id: u64::from_be_bytes(field(bytes, 24)?),
-            service_id_mask: u64::from_be_bytes(field(bytes, 32)?),
-            scope_id: u64::from_ne_bytes(field(bytes, 40)?),
-        })
-    }
 }
 
 impl fmt::Display for IbAddress {
@@ -87,31 +64,7 @@ impl fmt::Display for IbAddress {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Address, Family, decode, encode};
     use super::*;
-
-    #[test]
-    fn as_sockaddr_ib() {
-        let gid = Gid::from("fe80::5".parse::<Ipv6Addr>().expect("a GID"));
-        let mut ib = IbAddress::new(gid, PortSpace::Tcp, 7174);
-        ib.flowinfo = 0x000a_bcde;
-        ib.scope_id = 9;
-        let address = Address::from(ib);
-        let encoded = encode(&address);
-        assert_eq!(encoded.length, 48);
-        let mut golden = Vec::new();
-        golden.extend(27_u16.to_ne_bytes());
-        golden.extend([0xff, 0xff, 0, 0x0a, 0xbc, 0xde]); // P_Key, flow label
-        golden.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
-        golden.extend([0, 0, 0, 0, 0x01, 0x06, 0x1c, 0x06]); // service id: port space and port
-        golden.extend([0xff; 8]); // all of it counts
-        golden.extend(9_u64.to_ne_bytes());
-        assert_eq!(encoded.slot[..48], golden);
-        assert!(encoded.slot[48..].iter().all(|byte| *byte == 0));
-        assert_eq!(decode(&encoded.slot), Some(address));
-        assert_eq!((address.family(), address.port(), address.ip()), (Family::Ib, 7174, None));
-        assert_eq!(address.to_string(), "[fe80::5]:0x1061c06");
-    }
 
     #[test]
     fn port_zero_is_any_port() {

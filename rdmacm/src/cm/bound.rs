@@ -1,10 +1,20 @@
-//! The device that an id is bound to, as far as connections depend on it.
+//! The device that an id is bound to: finding and opening it, and its limits for connections.
+
+use nix::errno::Errno;
+use ucma_abi::{rdma_ucm_query_addr, rdma_ucm_query_addr_resp};
+use zerocopy::FromZeros;
 
 use super::param::ConnParam;
-use super::parse::Service;
-use crate::device::{Device, Transport};
+use super::record::Inner;
+use super::service_type::ServiceType;
+use crate::device::{self, Device, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Context, Depths};
+
+/// In place of a device's index where the kernel, before Linux 5.8, stores none.
+const NO_INDEX: u32 = u32::MAX;
+
+const FIND_DEVICE: &str = "find the device of";
 
 /// The device that an id is bound to.
 #[derive(Debug)]
@@ -28,19 +38,92 @@ impl BoundDevice {
     pub(super) fn depth_limits(
         &self,
         operation: &'static str,
-        service: Service,
+        service: ServiceType,
         param: &ConnParam,
     ) -> Result<Depths> {
         let is_named =
             ![param.responder_resources, param.initiator_depth].contains(&ConnParam::MAX);
         match self {
             Self::Open(context) => context.depth_limits(),
-            Self::Closed(_) if is_named || service == Service::Datagram => Ok(Depths::MOST),
+            Self::Closed(_) if is_named || service == ServiceType::Datagram => Ok(Depths::MOST),
             Self::Closed(device) => {
                 let what = "the most that a device can that this crate cannot open: the depths have to be named";
                 let kind = ErrorKind::Unsupported(what.into());
                 Err(Error::new(operation, format!("on {}", device.name()), kind))
             }
         }
+    }
+}
+
+impl Inner {
+    pub(super) fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
+        let request = rdma_ucm_query_addr::new(self.handle);
+        let mut addresses = rdma_ucm_query_addr_resp::new_zeroed();
+        addresses.ibdev_index = NO_INDEX;
+        self.run(|file| file.command_over(request, &mut addresses)).map_err(|refused| {
+            Self::refused("query the addresses of", self.to_string(), refused)
+        })?;
+        Ok(addresses)
+    }
+
+    /// The context of the id's device, asked for once.
+    pub(super) fn context(&self) -> Result<Context> {
+        self.check_process(FIND_DEVICE)?;
+        let mut state = self.state();
+        if let Some(context) = &state.context {
+            return Ok(context.clone());
+        }
+        let (guid, index) = self.bound_to()?;
+        let context = Context::shared_by(guid, index).map_err(|error| {
+            let gone = ErrorKind::DeviceGone(Errno::ENXIO as i32);
+            match error.kind() {
+                // Wherever it is: who can do without it asks each time.
+                ErrorKind::Unsupported(_) => error,
+                _ if device::goes(guid, index) => Error::new(FIND_DEVICE, self.to_string(), gone),
+                _ => error,
+            }
+        })?;
+        state.context = Some(context.clone());
+        Ok(context)
+    }
+
+    /// The device that the id is bound to, open if it can be.
+    pub(super) fn device(&self) -> Result<BoundDevice> {
+        match self.context() {
+            Ok(context) => Ok(BoundDevice::Open(context)),
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
+                let (guid, index) = self.bound_to()?;
+                device::find(guid, index)?.map(BoundDevice::Closed).ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The GUID of the device that the id is bound to, and its index where the kernel tells that.
+    pub(super) fn bound_to(&self) -> Result<(Guid, Option<u32>)> {
+        let answer = self.query_addr()?;
+        let guid = Guid::new(u64::from_be(answer.node_guid.get()));
+        if guid == Guid::default() {
+            let reason = "the id is not bound to a device: resolve an address first";
+            return Err(Error::invalid(FIND_DEVICE, self.to_string(), reason));
+        }
+        Ok((guid, Some(answer.ibdev_index).filter(|index| *index != NO_INDEX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::port_space::PortSpace;
+    use crate::cm::id::tests::{commands, fake_channel, fake_id};
+
+    #[test]
+    fn an_index_that_the_kernel_does_not_tell_is_none() {
+        let (channel, kernel) = fake_channel();
+        let inner = fake_id(&channel, PortSpace::Tcp);
+        // This kernel stores nothing at all.
+        assert_eq!(inner.query_addr().expect("an answer").ibdev_index, NO_INDEX);
+        drop((channel, inner));
+        assert_eq!(commands(kernel), [19], "QUERY");
     }
 }

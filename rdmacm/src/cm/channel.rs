@@ -10,9 +10,9 @@ use verbs_abi::AlignedU64;
 
 #[cfg(doc)]
 use super::Event;
+use super::channel_waker::ChannelWaker;
 #[cfg(doc)]
 use super::id::CmId;
-use super::migrate::Bell;
 use crate::device;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -48,10 +48,9 @@ pub(super) struct ChannelInner {
     orphans: Mutex<Vec<u32>>,
     /// There are such. Set while they are locked; read by every command, which takes no lock for them.
     has_orphans: AtomicBool,
-    bell: Mutex<Bell>,
-    /// Where listeners were before they came here. Each keeps its own open; outliving it, this
-    /// holds none.
-    origins: Mutex<Vec<Weak<Self>>>,
+    waker: Mutex<ChannelWaker>,
+    /// The channels on which listeners were before they came here. The listeners keep them open.
+    former_channels: Mutex<Vec<Weak<Self>>>,
 }
 
 impl ChannelInner {
@@ -61,8 +60,8 @@ impl ChannelInner {
             waiting: Waiting::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
-            bell: Mutex::default(),
-            origins: Mutex::default(),
+            waker: Mutex::default(),
+            former_channels: Mutex::default(),
         })
     }
 
@@ -107,26 +106,26 @@ impl ChannelInner {
         unpoisoned(self.orphans.lock())
     }
 
-    /// The open channels on which listeners were before they came here.
-    pub(super) fn origins(&self) -> Vec<Arc<Self>> {
-        let origins = unpoisoned(self.origins.lock());
-        origins.iter().filter_map(Weak::upgrade).collect()
+    /// Returns the open channels on which listeners were before they came here.
+    pub(super) fn former_channels(&self) -> Vec<Arc<Self>> {
+        let former_channels = unpoisoned(self.former_channels.lock());
+        former_channels.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A listener comes here that was on `channels`.
-    pub(super) fn add_origins<'a>(&self, channels: impl Iterator<Item = &'a Arc<Self>>) {
-        let mut origins = unpoisoned(self.origins.lock());
-        origins.retain(|origin| origin.strong_count() > 0);
+    /// Records that a listener, which was on `channels`, moves here.
+    pub(super) fn add_former_channels<'a>(&self, channels: impl Iterator<Item = &'a Arc<Self>>) {
+        let mut former_channels = unpoisoned(self.former_channels.lock());
+        former_channels.retain(|former| former.strong_count() > 0);
         for channel in channels {
-            let known = |origin: &Weak<Self>| origin.as_ptr() == Arc::as_ptr(channel);
-            if !origins.iter().any(known) {
-                origins.push(Arc::downgrade(channel));
+            let known = |former: &Weak<Self>| former.as_ptr() == Arc::as_ptr(channel);
+            if !former_channels.iter().any(known) {
+                former_channels.push(Arc::downgrade(channel));
             }
         }
     }
 
-    pub(super) fn bell(&self) -> MutexGuard<'_, Bell> {
-        unpoisoned(self.bell.lock())
+    pub(super) fn waker(&self) -> MutexGuard<'_, ChannelWaker> {
+        unpoisoned(self.waker.lock())
     }
 }
 

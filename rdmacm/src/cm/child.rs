@@ -11,15 +11,16 @@ use verbs_abi::ib_event_type;
 use zerocopy::FromZeros;
 
 use super::channel::EventChannel;
-use super::external::Ece;
+use super::ece::Ece;
+use super::group::Membership;
+use super::id::CmId;
 use super::id::tests::{fake_channel, fake_id};
-use super::id::{CmId, Inner};
-use super::multicast::Membership;
+use super::mode::SyncMode;
 use super::param::ConnParam;
 use super::parse::RawEvent;
-use super::port_space::PortSpace;
-use super::sync::Synchronous;
-use crate::addr::{AddrInfoFlags, Hints};
+use super::record::Inner;
+use crate::addr::port_space::PortSpace;
+use crate::addr::{AddrInfoFlags, AddrInfoHints};
 use crate::error::{Error, ErrorKind, Result, WrongProcess};
 use crate::lock::unpoisoned;
 use crate::sys::process::tests::in_child;
@@ -35,7 +36,7 @@ fn refused<T>(result: Result<T>) -> bool {
 fn hold(id: &Inner) -> impl Sized + '_ {
     let groups = unpoisoned(id.groups.lock());
     let migration = unpoisoned(id.migration.lock());
-    (groups, migration, id.state(), id.home_mut(), id.acks.hold())
+    (groups, migration, id.state(), id.binding_mut(), id.acks.hold())
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn every_call_is_refused_at_once() {
     let [(channel, _kernel), (other, _other_kernel)] = [(); 2].map(|()| fake_channel());
     let address = SocketAddr::from((Ipv4Addr::new(239, 1, 2, 3), 0));
     let (long, param) = (Duration::from_secs(60), ConnParam::default());
-    let hints = Hints { flags: AddrInfoFlags::SA, ..Hints::default() };
+    let hints = AddrInfoHints { flags: AddrInfoFlags::SA, ..AddrInfoHints::default() };
     let ece = Ece { vendor_id: 1, options: 0 };
     for (port_space, is_sync) in
         [(PortSpace::Tcp, false), (PortSpace::Tcp, true), (PortSpace::Udp, false)]
@@ -51,7 +52,7 @@ fn every_call_is_refused_at_once() {
         let inner = fake_id(&channel, port_space);
         if is_sync {
             let own = EventChannel { inner: Arc::clone(&channel.inner) };
-            inner.home_mut().sync = Some(Arc::new(Synchronous::new(own)));
+            inner.binding_mut().sync = Some(Arc::new(SyncMode::new(own)));
         }
         let id = &CmId::from_inner(Arc::clone(&inner));
         let copy = || CmId::from_inner(Arc::clone(&inner));

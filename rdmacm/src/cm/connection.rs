@@ -10,18 +10,22 @@ use ucma_abi::{
 use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
-use super::external::Ece;
-use super::id::{CmId, Inner};
+use super::ece::Ece;
+use super::id::CmId;
 use super::param::ConnParam;
-use super::parse::{EventType, RawEvent, Service};
-#[cfg(doc)]
-use super::reject::RejectReason;
-use crate::addr::Family;
+use super::parse::EventType;
+use super::record::Inner;
+use super::service_type::ServiceType;
+use super::transition::{self, Step};
+use crate::addr::AddressFamily;
 use crate::device::Transport;
+#[cfg(doc)]
+use crate::error::RejectReason;
 use crate::error::{Error, ErrorKind, Result};
-use crate::transition::{self, Step};
+#[cfg(doc)]
+use crate::verbs::Context;
 use crate::verbs::{
-    Context, Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
+    Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
 };
 
 /// What EINVAL says of attributes that the kernel does not know.
@@ -51,18 +55,18 @@ enum Message {
 /// it, less the four bytes that siw adds.
 fn private_data_limit(
     message: Message,
-    service: Service,
+    service: ServiceType,
     transport: Transport,
     peer_is_ib: bool,
 ) -> usize {
     let header = if peer_is_ib { 0 } else { IP_HEADER };
     match (transport, service, message) {
         (Transport::Iwarp, _, _) => 251,
-        (_, Service::Connected, Message::Request) => 92 - header,
-        (_, Service::Connected, Message::Reply) => 196,
-        (_, Service::Connected, Message::Reject) => 148,
-        (_, Service::Datagram, Message::Request) => 216 - header,
-        (_, Service::Datagram, Message::Reply | Message::Reject) => 136,
+        (_, ServiceType::Connected, Message::Request) => 92 - header,
+        (_, ServiceType::Connected, Message::Reply) => 196,
+        (_, ServiceType::Connected, Message::Reject) => 148,
+        (_, ServiceType::Datagram, Message::Request) => 216 - header,
+        (_, ServiceType::Datagram, Message::Reply | Message::Reject) => 136,
     }
 }
 
@@ -231,7 +235,7 @@ impl CmId {
             }
             accepted
         };
-        let connected = self.inner.service() == Service::Connected;
+        let connected = self.inner.service() == ServiceType::Connected;
         let steps = transition::connected(Some(depths));
         let start = || {
             self.inner.take_acceptance(OPERATION)?;
@@ -354,63 +358,6 @@ impl CmId {
 }
 
 impl Inner {
-    /// Does what the library owes to an event before the program sees it; the event type and status
-    /// that the program sees, or `None` where it should not see it.
-    pub(super) fn react(&self, raw: &RawEvent) -> Option<(EventType, i32)> {
-        let event_type = raw.event_type();
-        let seen = (event_type, raw.status());
-        match event_type {
-            EventType::Established => self.state().established = true,
-            // On RoCE it also comes where a connection stands, and does no harm to that: the hardware
-            // address of the neighbour has changed.
-            EventType::Unreachable => self.follow_connection(),
-            EventType::ConnectError
-            | EventType::Rejected
-            | EventType::Disconnected
-            | EventType::DeviceRemoval
-            | EventType::TimewaitExit => {
-                let mut state = self.state();
-                state.established = false;
-                if event_type == EventType::DeviceRemoval {
-                    state.removed = true;
-                    state.context.iter().for_each(Context::mark_gone);
-                }
-                drop(state);
-                self.follow_connection();
-            }
-            _ => {}
-        }
-        match event_type {
-            EventType::ConnectResponse => {
-                let qp = self.state().qp.clone();
-                let Some(qp) = qp else {
-                    self.state().remote_ece = raw.ece();
-                    return Some(seen);
-                };
-                let steps = transition::connected(None);
-                match self.carry_out(&steps, &qp).and_then(|()| self.confirm()) {
-                    Ok(()) => Some((EventType::Established, 0)),
-                    Err(error) => {
-                        self.fail_qp();
-                        self.state().connect_failed = true;
-                        Some((EventType::ConnectError, -error.errno()))
-                    }
-                }
-            }
-            EventType::AddrinfoResolved => Some(self.addrinfo_resolved()),
-            EventType::AddrinfoError => {
-                self.addrinfo_failed();
-                Some(seen)
-            }
-            EventType::Rejected | EventType::Disconnected if self.state().connect_failed => None,
-            EventType::Rejected => {
-                self.fail_qp();
-                Some(seen)
-            }
-            _ => Some(seen),
-        }
-    }
-
     /// That there is a request to accept, which nobody else accepts from now on.
     fn take_acceptance(&self, operation: &'static str) -> Result<()> {
         self.check_process(operation)?;
@@ -423,7 +370,7 @@ impl Inner {
     }
 
     /// Tells the peer that accepted that the queue pair is ready.
-    fn confirm(&self) -> Result<()> {
+    pub(super) fn confirm(&self) -> Result<()> {
         const OPERATION: &str = "confirm the connection of";
         self.check_process(OPERATION)?;
         // Without parameters (`valid` is 0) the command means "ready to use".
@@ -441,8 +388,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the id's queue pair, if it has one, to ERR. Where that fails there is nothing more to
-    /// be done.
+    /// Moves the id's queue pair, if there is one, to ERR. If that fails, nothing else can be done.
     fn fail_qp(&self) {
         let qp = self.state().qp.clone();
         if let Some(qp) = qp {
@@ -450,17 +396,8 @@ impl Inner {
         }
     }
 
-    /// The connection is no more. Where the kernel ends the queue pair with it, what is posted from
-    /// then on is the library's to flush, which it does once it has said ERR itself.
-    fn follow_connection(&self) {
-        let qp = self.state().qp.clone();
-        if let Some(qp) = qp.filter(QueuePair::ends_with_connection) {
-            let _ = self.flush(&qp);
-        }
-    }
-
-    /// Moves `qp` to ERR, unless it is there for good.
-    fn flush(&self, qp: &QueuePair) -> Result<()> {
+    /// Moves `qp` to ERR, unless it is in ERR for good.
+    pub(super) fn flush(&self, qp: &QueuePair) -> Result<()> {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }
 
@@ -474,7 +411,7 @@ impl Inner {
     }
 
     /// Takes `qp` through `steps`.
-    fn carry_out(&self, steps: &[Step], qp: &QueuePair) -> Result<()> {
+    pub(super) fn carry_out(&self, steps: &[Step], qp: &QueuePair) -> Result<()> {
         transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
     }
 
@@ -494,8 +431,8 @@ impl Inner {
     /// That the id is for connections, as `operation` is.
     fn check_service(&self, operation: &'static str) -> Result<()> {
         match self.service() {
-            Service::Connected => Ok(()),
-            Service::Datagram => {
+            ServiceType::Connected => Ok(()),
+            ServiceType::Datagram => {
                 let reason = "it is for datagrams, which have no connection";
                 Err(Error::invalid(operation, self.to_string(), reason))
             }
@@ -520,7 +457,7 @@ impl Inner {
         qp: Option<&QueuePair>,
     ) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
-        let connected = self.service() == Service::Connected;
+        let connected = self.service() == ServiceType::Connected;
         if !connected && transport == Transport::Iwarp {
             // The kernel would go on to connect by TCP.
             let kind = ErrorKind::Unsupported("datagrams on iWARP".into());
@@ -576,7 +513,7 @@ impl Inner {
         message: Message,
         transport: Transport,
     ) -> Result<()> {
-        let peer_is_ib = self.state().peer.is_some_and(|peer| peer.family() == Family::Ib);
+        let peer_is_ib = self.state().peer.is_some_and(|peer| peer.family() == AddressFamily::Ib);
         let limit = private_data_limit(message, self.service(), transport, peer_is_ib);
         if private_data.len() <= limit {
             return Ok(());
@@ -631,7 +568,7 @@ mod tests {
             [Message::Request, Message::Reply, Message::Reject]
                 .map(|message| private_data_limit(message, service, transport, peer_is_ib))
         };
-        let (connected, datagram) = (Service::Connected, Service::Datagram);
+        let (connected, datagram) = (ServiceType::Connected, ServiceType::Datagram);
         assert_eq!(limits(connected, Transport::InfiniBand, false), [56, 196, 148]);
         assert_eq!(limits(connected, Transport::InfiniBand, true), [92, 196, 148]);
         assert_eq!(limits(datagram, Transport::InfiniBand, false), [180, 136, 136]);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::endpoint_qp::EndpointQpInit;
 use super::id::CmId;
 use crate::addr::{AddrInfo, AddrInfoFlags};
 #[cfg(doc)]
@@ -9,41 +10,14 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::verbs::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QpCreateFlags, QueuePair, QueuePairCaps,
-    QueuePairInit, SharedReceiveQueue,
+    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairInit,
 };
 
 /// How long the kernel tries to resolve an address, and then a route.
 const RESOLUTION: Duration = Duration::from_secs(2);
 
-/// The queue pair of an endpoint: what is left out is made.
-///
-/// Made from its default: see [Parameters](crate#parameters).
-#[doc(alias = "ibv_qp_init_attr")]
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EndpointQueuePair {
-    /// The protection domain; without one [the default](CmId::default_pd).
-    pub pd: Option<ProtectionDomain>,
-    /// Where its sends complete; without one a queue of its own, with a channel of its own, for as
-    /// many completions as the queue pair holds sends.
-    pub send_cq: Option<CompletionQueue>,
-    /// The same for receives. With a shared receive queue, for as many as that held when it was made.
-    pub recv_cq: Option<CompletionQueue>,
-    /// Where its receives come from; without one the id's, and where that has none a receive queue
-    /// of its own.
-    pub srq: Option<SharedReceiveQueue>,
-    /// What it must hold, at least.
-    pub caps: QueuePairCaps,
-    /// Every send makes a completion, whether it asks for one or not.
-    pub signal_all: bool,
-    /// As [`QueuePairInit::create_flags`].
-    pub create_flags: QpCreateFlags,
-    #[doc(hidden)]
-    pub non_exhaustive: NonExhaustive,
-}
-
 impl CmId {
-    /// Makes a synchronous id from what [`getaddrinfo`](crate::addr::getaddrinfo) has found, with a
+    /// Makes a synchronous id from what [`getaddrinfo`](super::lookup::getaddrinfo) has found, with a
     /// queue pair if `qp` says which.
     ///
     /// For a result with [`AddrInfoFlags::PASSIVE`] the id is bound to the source address, ready for
@@ -60,7 +34,7 @@ impl CmId {
     /// [`ErrorKind::Invalid`] where `info` lacks the address; those of the calls above and of
     /// [`create_qp`](Self::create_qp).
     #[doc(alias = "rdma_create_ep")]
-    pub fn create_ep(info: &AddrInfo, qp: Option<&EndpointQueuePair>) -> Result<Self> {
+    pub fn create_ep(info: &AddrInfo, qp: Option<&EndpointQpInit>) -> Result<Self> {
         let missing = |what: &'static str| Error::invalid("create", "an endpoint", what);
         let id = Self::new_sync_with_qp_type(info.port_space, info.qp_type)?;
         if info.flags.contains(AddrInfoFlags::PASSIVE) {
@@ -76,7 +50,7 @@ impl CmId {
             id.set_ib_path(&info.route)?;
         }
         if let Some(qp) = qp {
-            id.create_endpoint_qp(qp)?;
+            id.create_ep_qp(qp)?;
         }
         id.inner.state().connect_header = info.connect.as_slice().into();
         Ok(id)
@@ -90,7 +64,7 @@ impl CmId {
     /// Those of [`create_qp`](Self::create_qp) and of making the other objects.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
-    pub fn create_endpoint_qp(&self, qp: &EndpointQueuePair) -> Result<QueuePair> {
+    pub fn create_ep_qp(&self, qp: &EndpointQpInit) -> Result<QueuePair> {
         let pd = qp.pd.clone().map_or_else(|| self.default_pd(), Ok)?;
         let queue = |given: &Option<CompletionQueue>, capacity: u32| match given {
             Some(given) => Ok(given.clone()),

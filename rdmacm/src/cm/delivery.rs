@@ -9,11 +9,13 @@ use ucma_abi::rdma_ucm_get_event;
 use verbs_abi::AlignedU64;
 
 use super::channel::{EventChannel, destroy_id};
-use super::event::{Event, GroupEvent};
-use super::id::{CmId, IDS, Inner};
-use super::migrate::BELL;
-use super::multicast::GROUPS;
+use super::channel_waker::WAKER_UID;
+use super::event::Event;
+use super::event_facts::EventFacts;
+use super::group::GROUPS;
+use super::id::CmId;
 use super::parse::{EventType, RawEvent};
+use super::record::{IDS, Inner};
 use crate::acks::Counted;
 use crate::error::{Error, ErrorKind, Result, Wait};
 use crate::sys::command::Refused;
@@ -120,15 +122,15 @@ impl EventChannel {
             _ => {}
         }
         let id = match raw.uid() {
-            BELL => {
-                self.inner.bell_has_rung();
+            WAKER_UID => {
+                self.inner.on_wakeup_event();
                 return None;
             }
             // The kernel's handles are unique among all channels, but for those of ids that are
             // destroyed and wait for their events.
             0 => {
                 let is_meant = |id: &Inner| id.handle == raw.handle();
-                let living = IDS.find(|id| is_meant(id) && !id.is_gone());
+                let living = IDS.find(|id| is_meant(id) && !id.is_destroyed());
                 living.or_else(|| IDS.find(is_meant))?
             }
             uid => IDS.get(uid)?,
@@ -136,77 +138,56 @@ impl EventChannel {
         // Without the program's number the kernel should not have sent an event; old ones do it for
         // an established connection, before the number that ACCEPT brings has reached it.
         let is_stray = raw.uid() == 0 && raw.event_type() != EventType::Established;
-        let seen = if is_stray || id.is_gone() { None } else { id.react(raw) };
+        let seen = if is_stray || id.is_destroyed() { None } else { id.react(raw) };
         // Asked again: another thread may have destroyed the id meanwhile.
-        let Some((event_type, status)) = seen.filter(|_| !id.is_gone()) else {
-            id.swallow(&self.inner);
+        let Some((event_type, status)) = seen.filter(|_| !id.is_destroyed()) else {
+            id.discard_event(&self.inner);
             return None;
         };
-        Some(Event {
-            request: None,
-            event_type,
-            status,
-            token: id.token,
-            user_data: id.user_data.load(Ordering::Relaxed),
-            listener: None,
-            data: raw.data(id.service()),
-            group: None,
-            unacknowledged: Some(id.received(&self.inner)),
-        })
+        let data = raw.data(id.service());
+        let user_data = id.user_data.load(Ordering::Relaxed);
+        let facts = EventFacts::new(event_type, status, id.token, user_data, data);
+        Some(Event::new(facts, id.received(&self.inner)))
     }
 
     /// The same for a request, which carries the listener's number and the new id's handle.
     fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
         self.inner.collect(raw.handle());
         let listener = IDS.get(raw.uid());
-        let Some(listener) = listener.as_ref().filter(|id| !id.is_gone()) else {
+        let Some(listener) = listener.as_ref().filter(|id| !id.is_destroyed()) else {
             // The listener went while the event was on its way, and took only the requests with it
             // that were not reported. Nobody is there who could do anything about a failure.
             let _ = self.inner.command(destroy_id(raw.handle()));
             if let Some(gone) = listener {
-                gone.swallow(&self.inner);
+                gone.discard_event(&self.inner);
             }
             return None;
         };
         let data = raw.data(listener.service());
         let inner = Inner::requested(listener, Arc::clone(&self.inner), raw.handle(), &data);
         inner.state().remote_ece = raw.ece();
-        Some(Event {
-            token: inner.token,
-            user_data: inner.user_data.load(Ordering::Relaxed),
-            request: Some(CmId::from_inner(inner)),
-            event_type: EventType::ConnectRequest,
-            status: raw.status(),
-            listener: Some(listener.token),
-            data,
-            group: None,
-            unacknowledged: Some(listener.received(&self.inner)),
-        })
+        let user_data = inner.user_data.load(Ordering::Relaxed);
+        let (event_type, status) = (EventType::ConnectRequest, raw.status());
+        let mut facts = EventFacts::new(event_type, status, inner.token, user_data, data);
+        facts.listener = Some(listener.token);
+        let request = Some(CmId::from_inner(inner));
+        Some(Event { request, ..Event::new(facts, listener.received(&self.inner)) })
     }
 
     /// The same for an event of a multicast group, which carries the group's number and counts for
     /// group and id.
     fn deliver_multicast(&self, raw: &RawEvent) -> Option<Event> {
         let group = GROUPS.get(raw.uid())?;
-        let id = group.id.upgrade()?;
+        let id = IDS.get(group.id.get())?;
         // Counted for both whether the program sees the event or not.
         let (of_id, of_group) = (id.received(&self.inner), group.hand_out(true));
-        let seen = if id.is_gone() { None } else { group.react(&id, raw) };
-        let (event_type, status) = seen.filter(|_| !id.is_gone())?;
-        Some(Event {
-            request: None,
-            event_type,
-            status,
-            token: id.token,
-            user_data: id.user_data.load(Ordering::Relaxed),
-            listener: None,
-            data: raw.data(id.service()),
-            group: Some(Box::new(GroupEvent {
-                address: group.address,
-                unacknowledged: Some(of_group),
-            })),
-            unacknowledged: Some(of_id),
-        })
+        let seen = if id.is_destroyed() { None } else { group.react(&id, raw) };
+        let (event_type, status) = seen.filter(|_| !id.is_destroyed())?;
+        let data = raw.data(id.service());
+        let user_data = id.user_data.load(Ordering::Relaxed);
+        let mut facts = EventFacts::new(event_type, status, id.token, user_data, data);
+        facts.group = Some(Box::new(group.address));
+        Some(Event { group_unacknowledged: Some(of_group), ..Event::new(facts, of_id) })
     }
 }
 
@@ -292,9 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_fetched_and_destroyed_though_its_listener_is_gone() {
+    fn a_request_is_fetched_and_destroyed_though_its_listener_is_destroyed() {
         let [(channel, commanded), (origin, _other)] = [(); 2].map(|()| fake_channel());
-        channel.inner.add_origins([&origin.inner].into_iter());
+        channel.inner.add_former_channels([&origin.inner].into_iter());
         let mut request = rdma_ucm_event_resp::new_zeroed();
         request.event = rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
         request.uid = IDS.reserve().get().into();

@@ -2,13 +2,15 @@
 
 use nix::errno::Errno;
 
-use super::id::{CmId, IDS};
+use super::event_facts::EventFacts;
+use super::id::CmId;
 use super::param::{ConnParam, DatagramParam};
 use super::parse::{EventData, EventType};
-use super::reject::{RejectReason, Rejection};
+use super::record::IDS;
 use crate::acks::Unacknowledged;
 use crate::addr::Address;
 use crate::error::{Error, ErrorKind};
+use crate::error::{RejectReason, Rejection};
 use crate::registry::Token;
 
 const WAIT: &str = "wait for";
@@ -31,78 +33,76 @@ const GONE: [i32; 2] = [-(Errno::ENXIO as i32), -(Errno::EIO as i32)];
 #[doc(alias = "rdma_ack_cm_event")]
 #[derive(Debug)]
 pub struct Event {
-    // Before `unacknowledged`, so that a request that nobody took is gone when the listener's
-    // destroy goes on.
+    // Declared before `unacknowledged`: fields drop in order, so a request that was not taken is destroyed
+    // before the destroy of its listener goes on.
     pub(super) request: Option<CmId>,
-    pub(super) event_type: EventType,
-    pub(super) status: i32,
-    pub(super) token: Token,
-    pub(super) user_data: u64,
-    pub(super) listener: Option<Token>,
-    pub(super) data: EventData,
-    /// Boxed: few events have it, and events are moved.
-    pub(super) group: Option<Box<GroupEvent>>,
+    pub(super) facts: EventFacts,
     pub(super) unacknowledged: Option<Unacknowledged>,
-}
-
-/// What an event of a multicast group has besides: it counts for the group too.
-#[derive(Debug)]
-pub(super) struct GroupEvent {
-    pub(super) address: Address,
-    pub(super) unacknowledged: Option<Unacknowledged>,
+    /// An event of a multicast group counts for the group too.
+    pub(super) group_unacknowledged: Option<Unacknowledged>,
 }
 
 impl Event {
-    /// Acknowledges the event, which can still be looked at.
-    pub(super) fn acknowledge(&mut self) {
-        self.unacknowledged = None;
-        if let Some(group) = &mut self.group {
-            group.unacknowledged = None;
-        }
+    /// Creates an event without a request, which counts for an id until it is dropped.
+    pub(super) fn new(facts: EventFacts, unacknowledged: Unacknowledged) -> Self {
+        let unacknowledged = Some(unacknowledged);
+        Self { request: None, facts, unacknowledged, group_unacknowledged: None }
+    }
+
+    /// Acknowledges the event and returns its content.
+    pub(super) fn into_facts(self) -> EventFacts {
+        let Self { request, facts, unacknowledged, group_unacknowledged } = self;
+        drop((request, unacknowledged, group_unacknowledged));
+        facts
+    }
+
+    /// Creates an event that is acknowledged already.
+    pub(super) fn acknowledged(facts: EventFacts) -> Self {
+        Self { request: None, facts, unacknowledged: None, group_unacknowledged: None }
     }
 
     /// What happened.
     pub fn event_type(&self) -> EventType {
-        self.event_type
+        self.facts.event_type
     }
 
     /// 0 where nothing failed, else a negative errno, or with `Rejected` the
     /// [reason](Self::rejection), or with `Unreachable` on an id for datagrams an
     /// `ib_cm_sidr_status`.
     pub fn status(&self) -> i32 {
-        self.status
+        self.facts.status
     }
 
     /// The id that the event is about, see [`CmId::token`]. With `ConnectRequest` the new one.
     pub fn token(&self) -> Token {
-        self.token
+        self.facts.token
     }
 
     /// The program's own number of that id, see [`CmId::set_user_data`], as it was when the event
     /// was read. With `ConnectRequest` the listening id's, which the new one begins with.
     pub fn user_data(&self) -> u64 {
-        self.user_data
+        self.facts.user_data
     }
 
     /// With `ConnectRequest`, the id that listens.
     #[doc(alias = "listen_id")]
     pub fn listener(&self) -> Option<Token> {
-        self.listener
+        self.facts.listener
     }
 
     /// With `MulticastJoin` and `MulticastError`, the address of the group, as it was joined.
     pub fn multicast(&self) -> Option<Address> {
-        self.group.as_ref().map(|group| group.address)
+        self.facts.group.as_deref().copied()
     }
 
     /// The event's parameters.
     pub fn data(&self) -> &EventData {
-        &self.data
+        &self.facts.data
     }
 
     /// The parameters of a connection, where the event has them.
     pub fn connection(&self) -> Option<&ConnParam> {
-        match &self.data {
+        match &self.facts.data {
             EventData::Connection(param) => Some(param),
             _ => None,
         }
@@ -111,7 +111,7 @@ impl Event {
     /// Where to send datagrams, where the event says it: `Established` on an id for datagrams, and
     /// `MulticastJoin`. `ConnectRequest` and `Unreachable` on such an id have only private data in it.
     pub fn datagram(&self) -> Option<&DatagramParam> {
-        match &self.data {
+        match &self.facts.data {
             EventData::Datagram(param) => Some(param),
             _ => None,
         }
@@ -122,7 +122,7 @@ impl Event {
     /// On InfiniBand and RoCE the length is that of the message's field, and what the peer did not
     /// fill is zero.
     pub fn private_data(&self) -> &[u8] {
-        match &self.data {
+        match &self.facts.data {
             EventData::Connection(param) => &param.private_data,
             EventData::Datagram(param) => &param.private_data,
             EventData::None | EventData::Argument(_) => &[],
@@ -143,8 +143,8 @@ impl Event {
 
     /// What the peer said, with `Rejected`.
     pub fn rejection(&self) -> Option<Rejection> {
-        (self.event_type == EventType::Rejected).then(|| Rejection {
-            reason: RejectReason(self.status),
+        (self.facts.event_type == EventType::Rejected).then(|| Rejection {
+            reason: RejectReason(self.facts.status),
             private_data: self.private_data().to_vec(),
         })
     }
@@ -158,11 +158,11 @@ impl Event {
     /// The same, with advice for the case that the event is another one.
     pub(super) fn failure_with_advice(&self, wanted: EventType, advice: &str) -> Option<Error> {
         use EventType as T;
-        if self.event_type == wanted && self.status == 0 {
+        if self.facts.event_type == wanted && self.facts.status == 0 {
             return None;
         }
-        let status = self.status;
-        let kind = match self.event_type {
+        let status = self.facts.status;
+        let kind = match self.facts.event_type {
             T::Rejected => {
                 self.rejection().map(|rejection| ErrorKind::Rejected(Box::new(rejection)))?
             }
@@ -177,18 +177,18 @@ impl Event {
             _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
             other => return Some(self.came_instead_of(wanted, other, advice)),
         };
-        let id = IDS.get(self.token.get());
-        let id = id.map_or_else(|| format!("id {}", self.token), |id| id.with_peer());
+        let id = IDS.get(self.facts.token.get());
+        let id = id.map_or_else(|| format!("id {}", self.facts.token), |id| id.with_peer());
         Some(Error::new(WAIT, format!("{wanted} on {id}"), kind))
     }
 
     /// Nothing failed, but somebody waited for something else.
     fn came_instead_of(&self, wanted: EventType, came: EventType, advice: &str) -> Error {
-        let whose = match self.listener {
+        let whose = match self.facts.listener {
             Some(listener) => format!("id {listener}, which listens,"),
-            None => format!("id {}", self.token),
+            None => format!("id {}", self.facts.token),
         };
-        let status = match self.status {
+        let status = match self.facts.status {
             0 => String::new(),
             status => format!(" with status {status}"),
         };
@@ -206,17 +206,9 @@ mod tests {
     use crate::registry::Registry;
 
     fn event(event_type: EventType, status: i32) -> Event {
-        Event {
-            request: None,
-            event_type,
-            status,
-            token: Registry::<()>::default().reserve(),
-            user_data: 0,
-            listener: None,
-            data: EventData::None,
-            group: None,
-            unacknowledged: Some(Arc::new(Acks::default()).hand_out(true)),
-        }
+        let token = Registry::<()>::default().reserve();
+        let facts = EventFacts::new(event_type, status, token, 0, EventData::None);
+        Event::new(facts, Arc::new(Acks::default()).hand_out(true))
     }
 
     #[test]
@@ -268,13 +260,13 @@ mod tests {
             assert_eq!(error.subject(), "RDMA_CM_EVENT_ESTABLISHED");
             error.to_string()
         };
-        let expected = format!("RDMA_CM_EVENT_ADDR_RESOLVED of id {} came", event.token);
+        let expected = format!("RDMA_CM_EVENT_ADDR_RESOLVED of id {} came", event.facts.token);
         assert!(said(&event).contains(&expected), "{}", said(&event));
-        event.status = 7;
+        event.facts.status = 7;
         assert!(said(&event).contains("ADDR_RESOLVED with status 7 of id"), "{}", said(&event));
         // A request is of the id that the program knows.
         let listener = Registry::<()>::default().reserve();
-        event.listener = Some(listener);
+        event.facts.listener = Some(listener);
         let expected = format!("of id {listener}, which listens, came");
         assert!(said(&event).contains(&expected), "{}", said(&event));
     }

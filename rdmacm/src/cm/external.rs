@@ -1,43 +1,16 @@
 //! Queue pairs that the program looks after itself: their events, and what the vendors of two devices
 //! agree on.
 
-use ucma_abi::{ib_cm_rej_reason, rdma_ucm_ece, rdma_ucm_notify};
+use ucma_abi::{ib_cm_rej_reason, rdma_ucm_notify};
 use verbs_abi::ib_event_type;
 
+use super::ece::Ece;
 use super::id::CmId;
 #[cfg(doc)]
-use super::reject::RejectReason;
-#[cfg(doc)]
 use crate::error::ErrorKind;
+#[cfg(doc)]
+use crate::error::RejectReason;
 use crate::error::{Error, Result};
-
-/// Enhanced connection establishment (ECE): a vendor, and what its devices can do beyond the
-/// standard. `struct ibv_ece`.
-#[doc(alias = "ibv_ece")]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Ece {
-    /// The vendor, 24 bits; 0 where there is no ECE.
-    pub vendor_id: u32,
-    /// What can be done, in the vendor's terms.
-    pub options: u32,
-}
-
-impl Ece {
-    /// The highest vendor: what the messages have room for.
-    const MAX_VENDOR: u32 = 0xff_ffff;
-}
-
-impl From<rdma_ucm_ece> for Ece {
-    fn from(ece: rdma_ucm_ece) -> Self {
-        Self { vendor_id: ece.vendor_id, options: ece.attr_mod }
-    }
-}
-
-impl From<Ece> for rdma_ucm_ece {
-    fn from(ece: Ece) -> Self {
-        Self { vendor_id: ece.vendor_id, attr_mod: ece.options }
-    }
-}
 
 impl CmId {
     /// Tells the connection manager of an asynchronous event of the queue pair.

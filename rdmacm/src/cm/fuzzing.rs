@@ -11,14 +11,15 @@ use zerocopy::IntoBytes;
 
 use super::channel::{ChannelInner, EventChannel};
 use super::id::CmId;
-use super::parse::{EventData, EventType, RawEvent, Service};
-use super::port_space::PortSpace;
-use super::reject::RejectReason;
+use super::parse::{EventData, EventType, RawEvent};
 use super::route::PathRecord;
 use super::service::service_info;
+use super::service_type::ServiceType;
 use crate::addr;
-use crate::fuzzing::Input;
+use crate::addr::port_space::PortSpace;
+use crate::error::RejectReason;
 use crate::sys::ucma::UcmaFile;
+use crate::testing::Input;
 
 /// A channel whose kernel takes every command and answers zeros.
 fn channel() -> EventChannel {
@@ -70,7 +71,7 @@ fn parse(bytes: &[u8]) {
     assert!(!event_type.to_string().is_empty());
     assert_eq!(EventType::from(u32::from(event_type)), event_type);
     let _ = (event.uid(), event.handle(), event.ece(), RejectReason(event.status()).to_string());
-    for service in [Service::Connected, Service::Datagram] {
+    for service in [ServiceType::Connected, ServiceType::Datagram] {
         match event.data(service) {
             EventData::Connection(param) => assert!(param.private_data.len() <= 255),
             EventData::Datagram(param) => assert!(param.private_data.len() <= 255),

@@ -1,42 +1,20 @@
-//! Communication ids: their life, their commands, their device.
+//! [`CmId`]: creating, naming and destroying ids.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use nix::errno::Errno;
-use ucma_abi::{Command, rdma_ucm_create_id, rdma_ucm_query_addr, rdma_ucm_query_addr_resp};
+use ucma_abi::rdma_ucm_create_id;
 use verbs_abi::AlignedU64;
-use zerocopy::FromZeros;
 
-use super::bound::BoundDevice;
-use super::channel::{ChannelInner, EventChannel, destroy_id};
-use super::create_ep::EndpointQueuePair;
-use super::external::Ece;
-use super::multicast::{self, Joined};
-use super::parse::{EventData, Service};
-use super::port_space::PortSpace;
-use super::service::Resolution;
-use super::sync::Synchronous;
-use crate::acks::{Acks, Counted, Unacknowledged};
-use crate::addr::Address;
-use crate::device::{self, Guid};
+use super::channel::{EventChannel, destroy_id};
+use super::group;
+use super::record::{IDS, Inner};
+use super::service_type::ServiceType;
+use crate::addr::port_space::PortSpace;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
-use crate::registry::{Registry, Token};
+use crate::registry::Token;
 use crate::sys::command::Refused;
-use crate::sys::per_process::PerProcess;
-use crate::sys::process::Process;
-use crate::sys::ucma::UcmaFile;
-use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
-
-/// Every living id of the process, by the number that the kernel knows it by.
-pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();
-
-/// In place of a device's index where the kernel, before Linux 5.8, stores none.
-const NO_INDEX: u32 = u32::MAX;
-
-const FIND_DEVICE: &str = "find the device of";
+use crate::verbs::{Context, QpType};
 
 /// A communication id: what a socket is to TCP.
 ///
@@ -52,79 +30,6 @@ const FIND_DEVICE: &str = "find the device of";
 #[derive(Debug)]
 pub struct CmId {
     pub(super) inner: Arc<Inner>,
-}
-
-/// What an id is to the library: found by token when an event comes.
-pub(super) struct Inner {
-    pub(super) token: Token,
-    /// The kernel's name of the id.
-    pub(super) handle: u32,
-    pub(super) port_space: PortSpace,
-    pub(super) qp_type: QpType,
-    /// The program's own number.
-    pub(super) user_data: AtomicU64,
-    pub(super) acks: Acks,
-    /// Held for reading across each command and for writing while the id is destroyed: the kernel
-    /// gives a free handle to the next id at once, and a late command must not go to that.
-    home: RwLock<Home>,
-    /// It is destroyed, or being destroyed: set while `home` is held for writing, which may be for
-    /// long, as who reads events must not wait for that.
-    gone: AtomicBool,
-    /// The process that the id belongs to.
-    pub(super) process: Process,
-    /// LISTEN had success. Set while `home` is held for reading.
-    pub(super) listens: AtomicBool,
-    /// Held while the id migrates, until the events of the old channel are acknowledged: an event
-    /// must not find the id back where it was.
-    pub(super) migration: Mutex<()>,
-    /// The multicast groups that it has joined, in this order. Locked before `state` and `home`.
-    pub(super) groups: Mutex<Vec<Joined>>,
-    state: Mutex<State>,
-}
-
-/// Where the kernel's object is.
-pub(super) struct Home {
-    /// The channel that owns the id: a command on any other fails.
-    pub(super) channel: Arc<ChannelInner>,
-    /// Of a listener, the channels that it was on: the kernel leaves the ids of unread requests
-    /// there.
-    pub(super) former: Vec<Arc<ChannelInner>>,
-    /// The channel is the id's own, and calls wait for their events.
-    pub(super) sync: Option<Arc<Synchronous>>,
-}
-
-/// What changes in the life of an id.
-#[derive(Default)]
-pub(super) struct State {
-    /// The device that the id is bound to, once somebody asked.
-    pub(super) context: Option<Context>,
-    pub(super) qp: Option<QueuePair>,
-    pub(super) srq: Option<SharedReceiveQueue>,
-    /// A request brought the id, and it is not accepted yet.
-    pub(super) acceptable: bool,
-    /// How long calls wait for events, where the id is synchronous.
-    pub(super) timeout: Option<Duration>,
-    /// Of an endpoint that listens, the queue pair that each request gets.
-    pub(super) request_qp: Option<Box<EndpointQueuePair>>,
-    /// Of an endpoint, what goes before the program's private data.
-    pub(super) connect_header: Box<[u8]>,
-    /// What the request for a connection asked for, from the local point of view.
-    pub(super) asked: Option<Depths>,
-    /// What the peer is told of the program's own queue pair, and what it told.
-    pub(super) local_ece: Ece,
-    pub(super) remote_ece: Ece,
-    pub(super) resolution: Resolution,
-    /// The peer's address, where this side named it.
-    pub(super) peer: Option<Address>,
-    /// The queue pair that the peer was last told of, by its number.
-    pub(super) named_qp: u32,
-    /// The connection stands: when it is ended, an event says so.
-    pub(super) established: bool,
-    /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
-    /// says of this connection later is no news.
-    pub(super) connect_failed: bool,
-    /// An event said that the device is gone.
-    pub(super) removed: bool,
 }
 
 impl CmId {
@@ -217,7 +122,7 @@ impl CmId {
     }
 
     /// Whether the id is for connections or for datagrams.
-    pub fn service(&self) -> Service {
+    pub fn service(&self) -> ServiceType {
         self.inner.service()
     }
 
@@ -264,10 +169,10 @@ impl CmId {
         }
         match self.inner.end() {
             Ok(reported) => {
-                let groups = self.inner.let_go();
+                let groups = self.inner.release_resources();
                 self.inner.acks.wait(reported);
                 IDS.remove(self.inner.token);
-                multicast::forget(&groups);
+                group::forget(&groups);
                 Ok(())
             }
             Err(refused) => {
@@ -282,268 +187,27 @@ impl Drop for CmId {
     fn drop(&mut self) {
         // Before any lock: a child has inherited those that were held in its parent, and nobody to unlock
         // them.
-        if self.inner.is_gone() || !self.inner.process.is_current() {
+        if self.inner.is_destroyed() || !self.inner.process.is_current() {
             return;
         }
         IDS.remove(self.inner.token);
         if let Err(Refused::WrongProcess(_)) = self.inner.end() {
-            self.inner.home().channel.abandon(self.inner.handle);
+            self.inner.binding().channel.abandon(self.inner.handle);
         }
-        multicast::forget(&self.inner.let_go());
+        group::forget(&self.inner.release_resources());
     }
 }
 
 impl Inner {
-    fn new(
-        token: Token,
-        handle: u32,
-        (port_space, qp_type): (PortSpace, QpType),
-        channel: Arc<ChannelInner>,
-    ) -> Arc<Self> {
-        let inner = Arc::new(Self {
-            token,
-            handle,
-            port_space,
-            qp_type,
-            user_data: AtomicU64::new(0),
-            acks: Acks::default(),
-            home: RwLock::new(Home { channel, former: Vec::new(), sync: None }),
-            gone: AtomicBool::new(false),
-            process: Process::current(),
-            listens: AtomicBool::new(false),
-            migration: Mutex::default(),
-            groups: Mutex::default(),
-            state: Mutex::default(),
-        });
-        IDS.set(token, &inner);
-        inner
-    }
-
-    /// The id that a request to `listener` brought.
-    pub(super) fn requested(
-        listener: &Self,
-        channel: Arc<ChannelInner>,
-        handle: u32,
-        data: &EventData,
-    ) -> Arc<Self> {
-        let service = (listener.port_space, listener.qp_type);
-        let inner = Self::new(IDS.reserve(), handle, service, channel);
-        inner.user_data.store(listener.user_data.load(Ordering::Relaxed), Ordering::Relaxed);
-        let mut state = inner.state();
-        state.acceptable = true;
-        if let EventData::Connection(asked) = data {
-            state.asked = Some(Depths {
-                responder_resources: asked.responder_resources,
-                initiator_depth: asked.initiator_depth,
-            });
-        }
-        drop(state);
-        inner
-    }
-
-    pub(super) fn service(&self) -> Service {
-        match self.qp_type {
-            QpType::IB_UVERBS_QPT_UD => Service::Datagram,
-            _ => Service::Connected,
-        }
-    }
-
-    /// Whether the kernel's object is destroyed. The program gets no more events then.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
-
-    /// Counts an event that came from `channel` as handed to this thread.
-    pub(super) fn received(self: &Arc<Self>, channel: &Arc<ChannelInner>) -> Unacknowledged {
-        // What is destroyed does not move any more, so nobody asks for events of before.
-        if self.is_gone() {
-            return self.hand_out(true);
-        }
-        let home = self.home();
-        self.hand_out(Arc::ptr_eq(&home.channel, channel))
-    }
-
-    /// Counts an event that came from `channel`, and that the program never saw.
-    pub(super) fn swallow(self: &Arc<Self>, channel: &Arc<ChannelInner>) {
-        drop(self.received(channel));
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        unpoisoned(self.state.lock())
-    }
-
-    /// How errors name the id where the peer's part in them matters.
-    pub(super) fn with_peer(&self) -> String {
-        let peer = self.state().peer;
-        peer.map_or_else(|| self.to_string(), |peer| format!("{self} to {peer}"))
-    }
-
-    pub(super) fn home(&self) -> RwLockReadGuard<'_, Home> {
-        unpoisoned(self.home.read())
-    }
-
-    pub(super) fn home_mut(&self) -> RwLockWriteGuard<'_, Home> {
-        unpoisoned(self.home.write())
-    }
-
-    /// Refuses `operation` in a child of the process that made the id. First in all that takes a lock:
-    /// one that another thread held while the process forked stays locked in the child.
-    #[inline]
-    pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
-        match self.process.check() {
-            Ok(()) => Ok(()),
-            Err(refused) => Err(self.foreign(operation, refused)),
-        }
-    }
-
-    #[cold]
-    fn foreign(&self, operation: &'static str, refused: Refused) -> Error {
-        refused.during(operation, self.to_string())
-    }
-
-    /// Sends a command to the channel that owns the id.
-    pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
-        self.run(|file| file.command(request))
-    }
-
-    /// The same with what sends a command.
-    pub(super) fn run<T>(
-        &self,
-        command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
-        self.process.check()?;
-        let home = self.home();
-        // What the kernel would say.
-        if self.is_gone() { Err(Refused::Os(Errno::ENOENT)) } else { home.channel.run(command) }
-    }
-
-    /// The same, for `operation` on `subject`.
-    pub(super) fn command<C: Command>(
-        &self,
-        operation: &'static str,
-        subject: impl FnOnce() -> String,
-        request: C,
-    ) -> Result<C::Response> {
-        self.send(request).map_err(|refused| self.not_done(operation, subject(), refused))
-    }
-
-    /// The error of `operation` on `subject`, which may have been refused for the state that the id is in:
-    /// where its device is on its way out, that is another one than the program knows of.
-    #[cold]
-    pub(super) fn not_done(
-        &self,
-        operation: &'static str,
-        subject: String,
-        refused: Refused,
-    ) -> Error {
-        let device_goes = || match self.bound_to() {
-            Ok((guid, index)) => device::goes(guid, index),
-            Err(error) => matches!(error.kind(), ErrorKind::DeviceGone(_)),
-        };
-        let refused = match refused {
-            Refused::Os(Errno::EINVAL) if device_goes() => Refused::Os(Errno::ENXIO),
-            refused => refused,
-        };
-        Self::refused(operation, subject, refused)
-    }
-
-    /// The error of `operation` on `subject`, an id.
-    pub(super) fn refused(operation: &'static str, subject: String, refused: Refused) -> Error {
-        match refused {
-            // The kernel closed the id when its device went.
-            Refused::Os(Errno::ENXIO) => {
-                Error::new(operation, subject, ErrorKind::DeviceGone(Errno::ENXIO as i32))
-            }
-            refused => refused.during(operation, subject),
-        }
-    }
-
     /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
     fn end(&self) -> Result<u32, Refused> {
-        let home = self.home_mut();
-        self.gone.store(true, Ordering::Release);
-        let ended = home.channel.command(destroy_id(self.handle));
+        let binding = self.binding_mut();
+        self.destroyed.store(true, Ordering::Release);
+        let ended = binding.channel.command(destroy_id(self.handle));
         if ended.is_err() {
-            self.gone.store(false, Ordering::Release);
+            self.destroyed.store(false, Ordering::Release);
         }
         ended.map(|response| response.events_reported)
-    }
-
-    pub(super) fn query_addr(&self) -> Result<rdma_ucm_query_addr_resp> {
-        let request = rdma_ucm_query_addr::new(self.handle);
-        let mut addresses = rdma_ucm_query_addr_resp::new_zeroed();
-        addresses.ibdev_index = NO_INDEX;
-        self.run(|file| file.command_over(request, &mut addresses)).map_err(|refused| {
-            Self::refused("query the addresses of", self.to_string(), refused)
-        })?;
-        Ok(addresses)
-    }
-
-    /// The context of the id's device, asked for once.
-    pub(super) fn context(&self) -> Result<Context> {
-        self.check_process(FIND_DEVICE)?;
-        let mut state = self.state();
-        if let Some(context) = &state.context {
-            return Ok(context.clone());
-        }
-        let (guid, index) = self.bound_to()?;
-        let context = Context::shared_by(guid, index).map_err(|error| {
-            let gone = ErrorKind::DeviceGone(Errno::ENXIO as i32);
-            match error.kind() {
-                // Wherever it is: who can do without it asks each time.
-                ErrorKind::Unsupported(_) => error,
-                _ if device::goes(guid, index) => Error::new(FIND_DEVICE, self.to_string(), gone),
-                _ => error,
-            }
-        })?;
-        state.context = Some(context.clone());
-        Ok(context)
-    }
-
-    /// The device that the id is bound to, open if it can be.
-    pub(super) fn device(&self) -> Result<BoundDevice> {
-        match self.context() {
-            Ok(context) => Ok(BoundDevice::Open(context)),
-            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
-                let (guid, index) = self.bound_to()?;
-                device::find(guid, index)?.map(BoundDevice::Closed).ok_or(error)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The GUID of the device that the id is bound to, and its index where the kernel tells that.
-    fn bound_to(&self) -> Result<(Guid, Option<u32>)> {
-        let answer = self.query_addr()?;
-        let guid = Guid::new(u64::from_be(answer.node_guid.get()));
-        if guid == Guid::default() {
-            let reason = "the id is not bound to a device: resolve an address first";
-            return Err(Error::invalid(FIND_DEVICE, self.to_string(), reason));
-        }
-        Ok((guid, Some(answer.ibdev_index).filter(|index| *index != NO_INDEX)))
-    }
-}
-
-impl Counted for Inner {
-    fn acks(&self) -> &Acks {
-        &self.acks
-    }
-}
-
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Id")
-            .field("token", &self.token)
-            .field("handle", &self.handle)
-            .field("port_space", &self.port_space)
-            .field("qp_type", &self.qp_type)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Display for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "id {}", self.token)
     }
 }
 
@@ -554,9 +218,12 @@ pub(super) mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
+    use nix::errno::Errno;
     use ucma_abi::rdma_ucm_listen;
 
+    use super::super::channel::ChannelInner;
     use super::*;
     use crate::sys::ucma::UcmaFile;
 
@@ -615,31 +282,21 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_index_that_the_kernel_does_not_tell_is_none() {
-        let (channel, kernel) = fake_channel();
-        let inner = fake_id(&channel, PortSpace::Tcp);
-        // This kernel stores nothing at all.
-        assert_eq!(inner.query_addr().expect("an answer").ibdev_index, NO_INDEX);
-        drop((channel, inner));
-        assert_eq!(commands(kernel), [19], "QUERY");
-    }
-
-    #[test]
     fn who_reads_an_event_does_not_wait_until_its_id_is_destroyed() {
         let (channel, _kernel) = fake_channel();
         let inner = fake_id(&channel, PortSpace::Tcp);
         // As while the kernel takes its time with DESTROY_ID.
-        let home = inner.home_mut();
-        inner.gone.store(true, Ordering::Release);
+        let binding = inner.binding_mut();
+        inner.destroyed.store(true, Ordering::Release);
         let (says, hears) = mpsc::channel();
         let read = Arc::clone(&inner);
         thread::spawn(move || {
-            assert!(read.is_gone());
-            read.swallow(&channel.inner);
+            assert!(read.is_destroyed());
+            read.discard_event(&channel.inner);
             says.send(())
         });
         hears.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
-        drop(home);
+        drop(binding);
         inner.acks.wait(1);
     }
 }

@@ -15,16 +15,15 @@ use verbs_abi::{AlignedU64, ib_uverbs_qp_type};
 
 use super::address::milliseconds;
 use super::channel::{ChannelInner, EventChannel, destroy_id};
-use super::id::{CmId, Inner};
-use super::sync::{self, Synchronous};
+use super::channel_waker::{WAKER_UID, Woken};
+use super::id::CmId;
+use super::mode::{SyncMode, busy};
+use super::record::Inner;
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::poll::readable;
-
-/// What the kernel knows a channel's bell by: the number of no id.
-pub(super) const BELL: u64 = u64::MAX;
 
 impl CmId {
     /// Moves the id to `channel`, with its events that were not read yet.
@@ -67,8 +66,8 @@ impl Inner {
     pub(super) fn migrate(
         &self,
         to: &Arc<ChannelInner>,
-        mode: Option<&Arc<Synchronous>>,
-        sync: Option<Arc<Synchronous>>,
+        mode: Option<&Arc<SyncMode>>,
+        sync: Option<Arc<SyncMode>>,
     ) -> Result<()> {
         const OPERATION: &str = "migrate";
         self.check_process(OPERATION)?;
@@ -78,29 +77,29 @@ impl Inner {
         }
         let _alone = unpoisoned(self.migration.lock());
         let reported = {
-            let mut home = self.home_mut();
+            let mut binding = self.binding_mut();
             // Another thread may have changed it, and may wait in a call by now.
-            if home.sync.as_ref().map(Arc::as_ptr) != mode.map(Arc::as_ptr) {
-                return Err(sync::busy(OPERATION, self));
+            if binding.sync.as_ref().map(Arc::as_ptr) != mode.map(Arc::as_ptr) {
+                return Err(busy(OPERATION, self));
             }
-            if Arc::ptr_eq(&home.channel, to) {
+            if Arc::ptr_eq(&binding.channel, to) {
                 return Ok(());
             }
             // No LISTEN is under way while the lock is held.
             let listens = self.listens.load(Ordering::Relaxed);
             if listens {
                 // First: who reads a request from there looks for the id that it brings.
-                to.add_origins(home.former.iter().chain([&home.channel]));
+                to.add_former_channels(binding.former_channels.iter().chain([&binding.channel]));
             }
-            let moved = to.fetch(self.handle, &home.channel);
+            let moved = to.fetch(self.handle, &binding.channel);
             let moved =
                 moved.map_err(|refused| Self::refused(OPERATION, self.to_string(), refused));
             let events_reported = moved?.events_reported;
-            let from = mem::replace(&mut home.channel, Arc::clone(to));
-            if listens && !home.former.iter().any(|former| Arc::ptr_eq(former, &from)) {
-                home.former.push(from);
+            let from = mem::replace(&mut binding.channel, Arc::clone(to));
+            if listens && !binding.former_channels.iter().any(|former| Arc::ptr_eq(former, &from)) {
+                binding.former_channels.push(from);
             }
-            home.sync = sync.clone();
+            binding.sync = sync.clone();
             self.acks.moved();
             events_reported
         };
@@ -119,7 +118,7 @@ impl ChannelInner {
     /// by now.
     pub(super) fn collect(&self, handle: u32) {
         // Refused by all channels but the one that has it, and by all where it is here already.
-        self.origins().iter().any(|origin| self.fetch(handle, origin).is_ok());
+        self.former_channels().iter().any(|origin| self.fetch(handle, origin).is_ok());
     }
 
     /// Moves the kernel's object to this channel.
@@ -142,12 +141,12 @@ impl ChannelInner {
         if readable(self.file.as_fd(), Some(Instant::now())) == Ok(false) {
             return;
         }
-        let mut bell = self.bell();
-        if !bell.is_to_ring() {
+        let mut waker = self.waker();
+        if !waker.has_to_wake() {
             return;
         }
         let made = self.file.command(rdma_ucm_create_id {
-            uid: BELL.into(),
+            uid: WAKER_UID.into(),
             response: AlignedU64::default(),
             ps: RDMA_PS_TCP,
             qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC.0,
@@ -156,60 +155,25 @@ impl ChannelInner {
         let Ok(made) = made else { return };
         // Whether the address resolves or not, the event comes. The command is refused where no route leads to the first one,
         // and where there is no device for the second.
-        let rung = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
+        let sent = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
             .into_iter()
             .any(|destination| self.file.command(resolve(made.id, destination)).is_ok());
-        if rung {
-            bell.rings(made.id);
+        if sent {
+            waker.sent(made.id);
         } else {
             let _ = self.file.command(destroy_id(made.id));
         }
     }
 
-    /// The event of the bell is read.
-    pub(super) fn bell_has_rung(&self) {
-        let Some(Rung { handle, again }) = self.bell().has_rung() else { return };
+    /// Ends a wakeup, whose event was read from this channel.
+    pub(super) fn on_wakeup_event(&self) {
+        let Some(Woken { handle, again }) = self.waker().on_event() else { return };
         if let Err(Refused::WrongProcess(_)) = self.command(destroy_id(handle)) {
             self.abandon(handle);
         }
         if again {
             self.wake();
         }
-    }
-}
-
-/// The kernel id whose one event wakes who sleeps on a channel, until that event is read.
-///
-/// As long as the kernel has that event, nobody who was woken for it has found the channel empty. But between there and
-/// here it is read and still counts as unread: whoever would have rung then leaves that to who has read it.
-#[derive(Debug, Default)]
-pub(super) struct Bell {
-    ringing: Option<u32>,
-    again: bool,
-}
-
-/// A bell that was heard.
-#[derive(Debug, PartialEq, Eq)]
-struct Rung {
-    handle: u32,
-    /// Something came that it may not have been heard for.
-    again: bool,
-}
-
-impl Bell {
-    /// Whether somebody must ring for what has come.
-    fn is_to_ring(&mut self) -> bool {
-        self.again = self.ringing.is_some();
-        !self.again
-    }
-
-    fn rings(&mut self, handle: u32) {
-        self.ringing = Some(handle);
-    }
-
-    fn has_rung(&mut self) -> Option<Rung> {
-        let handle = self.ringing.take()?;
-        Some(Rung { handle, again: mem::take(&mut self.again) })
     }
 }
 
@@ -224,26 +188,5 @@ fn resolve(id: u32, destination: Ipv4Addr) -> rdma_ucm_resolve_addr {
         reserved: 0,
         src_addr: Encoded::NONE.slot,
         dst_addr: destination.slot,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_comes_while_the_bell_rings_is_rung_for_when_it_was_heard() {
-        let mut bell = Bell::default();
-        assert!(bell.is_to_ring());
-        bell.rings(7);
-        assert_eq!(bell.has_rung(), Some(Rung { handle: 7, again: false }));
-        assert_eq!(bell.has_rung(), None);
-        assert!(bell.is_to_ring());
-        bell.rings(8);
-        assert!(!bell.is_to_ring() && !bell.is_to_ring(), "one is enough");
-        assert_eq!(bell.has_rung(), Some(Rung { handle: 8, again: true }));
-        assert!(bell.is_to_ring());
-        bell.rings(9);
-        assert_eq!(bell.has_rung(), Some(Rung { handle: 9, again: false }), "once");
     }
 }

@@ -31,7 +31,7 @@
 //! kernel each time. The device of an id is found and opened by the first call that needs it
 //! ([`CmId::context`], [`CmId::create_qp`]) and remembered, as are its limits for depths, which
 //! connecting and accepting need. A device's default protection domain ([`CmId::default_pd`]) and the
-//! queues that [`CmId::create_endpoint_qp`] adds are made for the first who asks.
+//! queues that [`CmId::create_ep_qp`] adds are made for the first who asks.
 //!
 //! # What nobody hears of
 //!
@@ -49,7 +49,7 @@
 //!
 //! | C | here |
 //! |---|---|
-//! | `rdma_create_qp_ex` | [`CmId::create_qp`] or [`CmId::create_endpoint_qp`], with `create_flags` |
+//! | `rdma_create_qp_ex` | [`CmId::create_qp`] or [`CmId::create_ep_qp`], with `create_flags` |
 //! | `rdma_reg_msgs`, `rdma_reg_read`, `rdma_reg_write` | [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), or [`alloc`](crate::verbs::MemoryRegion::alloc), with `IB_UVERBS_ACCESS_LOCAL_WRITE`, for the last two with `IB_UVERBS_ACCESS_REMOTE_READ` or `IB_UVERBS_ACCESS_REMOTE_WRITE` |
 //! | `rdma_dereg_mr` | dropping the [`MemoryRegion`](crate::verbs::MemoryRegion) |
 //! | `rdma_post_recv`, `rdma_post_recvv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), on an id without a queue pair [`SharedReceiveQueue::post_recv`](crate::verbs::SharedReceiveQueue::post_recv) |
@@ -59,37 +59,50 @@
 mod address;
 mod bound;
 mod channel;
+mod channel_waker;
 #[cfg(test)]
 mod child;
+mod command;
 mod connection;
 mod create_ep;
 mod delivery;
+mod ece;
+mod endpoint_qp;
 mod event;
+mod event_facts;
 mod external;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+mod group;
 mod id;
+mod lookup;
 mod migrate;
+mod mode;
 mod multicast;
+mod names;
 mod option;
 mod param;
 mod parse;
-mod port_space;
-mod reject;
+mod reaction;
+mod record;
+mod resolution;
 mod route;
 mod service;
+mod service_type;
 mod srq;
 mod sync;
+mod transition;
 
+pub use crate::addr::port_space::PortSpace;
+pub use crate::error::{RejectReason, Rejection};
 pub use channel::EventChannel;
-pub use create_ep::EndpointQueuePair;
+pub use ece::Ece;
+pub use endpoint_qp::EndpointQpInit;
 pub use event::Event;
-pub use external::Ece;
+pub use group::Membership;
 pub use id::CmId;
-pub use multicast::Membership;
+pub use lookup::getaddrinfo;
 pub use param::{ConnParam, DatagramParam};
-pub use parse::{EventData, EventType, RawEvent, Service};
-pub use port_space::PortSpace;
-pub use reject::{RejectReason, Rejection};
+pub use parse::{EventData, EventType, RawEvent};
 pub use route::{PathRecord, Route};
-pub(crate) use service::find_service;
+pub use service_type::ServiceType;

@@ -1,80 +1,26 @@
 //! Multicast groups: joining, leaving, and the id's queue pair in them.
 
 use std::mem;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard};
 
 use nix::errno::Errno;
-use ucma_abi::{
-    RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_ucm_join_mcast,
-    rdma_ucm_leave_mcast,
-};
+use ucma_abi::{rdma_ucm_join_mcast, rdma_ucm_leave_mcast};
 use verbs_abi::AlignedU64;
 
-use super::id::{CmId, Inner};
-use super::parse::{EventData, EventType, RawEvent, Service};
-use super::sync::Awaited;
-use crate::acks::{Acks, Counted};
+use super::group::{GROUPS, Group, Joined, Membership};
+use super::id::CmId;
+use super::mode::Awaited;
+use super::parse::{EventData, EventType, RawEvent};
+use super::record::Inner;
+use super::service_type::ServiceType;
+use crate::acks::Acks;
 use crate::addr::{self, Address};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
-use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;
-use crate::sys::per_process::PerProcess;
 #[cfg(doc)]
 use crate::verbs::QueuePair;
-
-/// The groups of the process's living ids, by the number that the kernel knows each membership by.
-pub(super) static GROUPS: PerProcess<Registry<Group>> = PerProcess::new();
-
-/// What an id is to a multicast group.
-#[doc(alias = "rdma_cm_mc_join_flags")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Membership {
-    /// It sends and receives.
-    #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
-    Full,
-    /// It sends only: nothing is delivered to its queue pair. On RoCE the network is not told; on
-    /// InfiniBand the subnet manager must know of such members.
-    #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
-    SendOnly,
-}
-
-impl Membership {
-    fn flags(self) -> u16 {
-        match self {
-            Self::Full => RDMA_MC_JOIN_FLAG_FULLMEMBER,
-            Self::SendOnly => RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
-        }
-    }
-}
-
-/// A group that an id has joined or joins: found by token when an event comes.
-#[derive(Debug)]
-pub(super) struct Group {
-    token: Token,
-    pub(super) id: Weak<Inner>,
-    pub(super) address: Address,
-    membership: Membership,
-    acks: Acks,
-}
-
-impl Counted for Group {
-    fn acks(&self) -> &Acks {
-        &self.acks
-    }
-}
-
-/// A group that an id is in, as long as it is in it.
-#[derive(Debug)]
-pub(super) struct Joined {
-    /// The kernel's name of the membership.
-    handle: u32,
-    group: Arc<Group>,
-    /// What the id's queue pair is attached to for it, by the names that the port has: GID and LID.
-    attached: Option<(Gid, u16)>,
-}
 
 impl CmId {
     /// Joins a multicast group.
@@ -101,7 +47,7 @@ impl CmId {
         const OPERATION: &str = "join the multicast group";
         let address = group.into();
         let subject = || format!("{address} on {}", self.inner);
-        if self.inner.service() != Service::Datagram {
+        if self.inner.service() != ServiceType::Datagram {
             let reason = "the id is for connections, and groups are for datagrams";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
@@ -161,17 +107,12 @@ impl CmId {
 
 impl Inner {
     /// Begins to join a group.
-    fn join(self: &Arc<Self>, address: Address, membership: Membership) -> Result<(), Refused> {
+    fn join(&self, address: Address, membership: Membership) -> Result<(), Refused> {
         self.process.check()?;
         let encoded = addr::encode(&address);
         let token = GROUPS.reserve();
-        let group = Arc::new(Group {
-            token,
-            id: Arc::downgrade(self),
-            address,
-            membership,
-            acks: Acks::default(),
-        });
+        let group =
+            Arc::new(Group { token, id: self.token, address, membership, acks: Acks::default() });
         // Before the kernel knows of it: another thread may read the event at once.
         GROUPS.set(token, &group);
         let request = rdma_ucm_join_mcast {
@@ -229,9 +170,9 @@ impl Inner {
         }
     }
 
-    /// Lets go of what the id holds when the kernel's object is destroyed; the groups, for
-    /// [`forget`].
-    pub(super) fn let_go(&self) -> Vec<Joined> {
+    /// Releases the objects that the id holds, after the kernel's object was destroyed. Returns the
+    /// groups, for [`group::forget`](super::group::forget).
+    pub(super) fn release_resources(&self) -> Vec<Joined> {
         let mut groups = self.groups();
         self.detach_all(&mut groups);
         let mut state = self.state();
@@ -244,12 +185,6 @@ impl Inner {
     }
 }
 
-/// Makes the tokens of groups lead nowhere. Their events are the id's too: not before nobody counts
-/// those any more.
-pub(super) fn forget(groups: &[Joined]) {
-    groups.iter().for_each(|joined| GROUPS.remove(joined.group.token));
-}
-
 impl Group {
     /// Does what the library owes to an event before the program sees it; the event type and status
     /// that the program sees, or `None` where it has left the group.
@@ -258,7 +193,7 @@ impl Group {
         let mut groups = id.groups();
         let joined = groups.iter_mut().find(|joined| joined.group.token == self.token)?;
         let qp = id.state().qp.clone();
-        match (raw.data(Service::Datagram), qp) {
+        match (raw.data(ServiceType::Datagram), qp) {
             (EventData::Datagram(param), Some(qp)) if self.membership == Membership::Full => {
                 let (gid, lid) = (Gid(param.ah_attr.grh.dgid), param.ah_attr.dlid);
                 match qp.attach_multicast(gid, lid) {
@@ -286,9 +221,9 @@ mod tests {
     use nix::unistd::gettid;
 
     use super::*;
+    use crate::addr::port_space::PortSpace;
     use crate::cm::EventChannel;
     use crate::cm::id::tests::{fake_channel, fake_id};
-    use crate::cm::port_space::PortSpace;
 
     /// That nobody else gets at the groups of `id` while the kernel, to which `channel` leads, is at
     /// the command that `call` sends.

@@ -8,8 +8,9 @@ use ucma_abi::{
 use verbs_abi::{AlignedU64, ib_path_rec_data};
 use zerocopy::IntoBytes;
 
-use super::id::{CmId, Inner};
+use super::id::CmId;
 use super::parse::EventType;
+use super::record::Inner;
 use super::route::PathRecord;
 #[cfg(doc)]
 use super::route::Route;

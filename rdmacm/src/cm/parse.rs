@@ -5,8 +5,9 @@ use std::fmt;
 use ucma_abi::{rdma_cm_event_type, rdma_ucm_event_resp};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::external::Ece;
+use super::ece::Ece;
 use super::param::{ConnParam, DatagramParam};
+use super::service_type::ServiceType;
 use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 
@@ -113,16 +114,6 @@ impl fmt::Display for EventType {
     }
 }
 
-/// What kind of service an id offers. The bytes of an event do not say which of the two layouts its
-/// parameters have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
-    /// Connected queue pairs.
-    Connected,
-    /// Unreliable datagrams.
-    Datagram,
-}
-
 /// What an `Internal` event says that stands for `AddrinfoResolved`.
 const ADDRINFO_RESOLVED: u64 = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0 as u64;
 
@@ -222,17 +213,17 @@ impl RawEvent {
     }
 
     /// The parameters, for an id that offers `service`.
-    pub fn data(&self, service: Service) -> EventData {
+    pub fn data(&self, service: ServiceType) -> EventData {
         use EventType as T;
         match (self.event_type(), service) {
             (T::User | T::Internal, _) => EventData::Argument(self.response.arg()),
             (T::MulticastJoin, _)
-            | (T::ConnectRequest | T::Established | T::Unreachable, Service::Datagram) => {
+            | (T::ConnectRequest | T::Established | T::Unreachable, ServiceType::Datagram) => {
                 EventData::Datagram(self.datagram())
             }
             (
                 T::ConnectRequest | T::ConnectResponse | T::Established | T::Rejected,
-                Service::Connected,
+                ServiceType::Connected,
             ) => EventData::Connection(self.connection()),
             _ => EventData::None,
         }
@@ -292,7 +283,7 @@ mod tests {
         let event = RawEvent::from_bytes(&request()).expect("whole");
         assert_eq!((event.uid(), event.handle(), event.status()), (0x1_0000_0005, 9, 0));
         assert_eq!(event.event_type(), EventType::ConnectRequest);
-        let EventData::Connection(param) = event.data(Service::Connected) else {
+        let EventData::Connection(param) = event.data(ServiceType::Connected) else {
             panic!("a connected service has connection parameters");
         };
         assert_eq!(param.private_data.len(), 56);
@@ -305,7 +296,7 @@ mod tests {
     #[test]
     fn the_same_bytes_mean_another_thing_to_a_datagram_id() {
         let event = RawEvent::from_bytes(&request()).expect("whole");
-        let EventData::Datagram(param) = event.data(Service::Datagram) else {
+        let EventData::Datagram(param) = event.data(ServiceType::Datagram) else {
             panic!("a datagram service has datagram parameters");
         };
         assert_eq!(param.qp_num, 0x11);
@@ -371,7 +362,7 @@ mod tests {
             let event = plain(number, status, 0);
             assert_eq!((event.event_type(), event.status()), (event_type, status));
             assert_eq!((event.uid(), event.handle()), (0x1_0000_0005, 9));
-            assert_eq!(event.data(Service::Connected), EventData::None);
+            assert_eq!(event.data(ServiceType::Connected), EventData::None);
             assert_eq!(event.ece(), Ece::default());
         }
     }
@@ -380,7 +371,7 @@ mod tests {
     fn what_a_program_wrote_arrives() {
         let event = plain(18, -7, 0x0102_0304_0506_0708);
         assert_eq!((event.event_type(), event.status()), (EventType::User, -7));
-        for service in [Service::Connected, Service::Datagram] {
+        for service in [ServiceType::Connected, ServiceType::Datagram] {
             assert_eq!(event.data(service), EventData::Argument(0x0102_0304_0506_0708));
         }
     }
@@ -389,11 +380,11 @@ mod tests {
     fn an_internal_event_stands_for_the_one_that_it_names() {
         let event = plain(19, 0, 16);
         assert_eq!(event.event_type(), EventType::AddrinfoResolved);
-        assert_eq!(event.data(Service::Connected), EventData::None);
+        assert_eq!(event.data(ServiceType::Connected), EventData::None);
         for other in [0, 15, 17, 16 << 32, u64::MAX] {
             let event = plain(19, 0, other);
             assert_eq!(event.event_type(), EventType::Internal);
-            assert_eq!(event.data(Service::Connected), EventData::Argument(other));
+            assert_eq!(event.data(ServiceType::Connected), EventData::Argument(other));
         }
     }
 
@@ -429,7 +420,7 @@ mod tests {
             }
             let Ok(event) = RawEvent::from_bytes(&bytes) else { continue };
             parsed += 1;
-            for service in [Service::Connected, Service::Datagram] {
+            for service in [ServiceType::Connected, ServiceType::Datagram] {
                 match event.data(service) {
                     EventData::Connection(param) => assert!(param.private_data.len() <= 255),
                     EventData::Datagram(param) => assert!(param.private_data.len() <= 255),

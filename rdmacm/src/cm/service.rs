@@ -9,26 +9,18 @@ use ucma_abi::{
 };
 use verbs_abi::{AlignedU64, ib_user_service_rec};
 
-use super::channel::EventChannel;
-use super::id::{CmId, Inner};
+use super::id::CmId;
+#[cfg(doc)]
+use super::lookup::getaddrinfo;
+use super::names;
 use super::parse::EventType;
-use super::port_space::PortSpace;
-use crate::addr::{self, AddrInfo, AddrInfoFlags, Hints, IbAddress};
-use crate::device::{self, Gid};
+use super::record::Inner;
+use super::resolution::Resolution;
+use crate::addr::port_space::PortSpace;
+use crate::addr::{self, AddrInfo, AddrInfoFlags, AddrInfoHints, IbAddress};
+use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
-
-/// How far [`CmId::resolve_addrinfo`] has come.
-#[derive(Debug, Default)]
-pub(super) enum Resolution {
-    /// Nothing was asked.
-    #[default]
-    None,
-    /// The subnet administrator was asked.
-    Asked,
-    /// The answer is here; its event may still be on the way.
-    Answered(Vec<AddrInfo>),
-}
 
 impl CmId {
     /// Puts an event of the program's own into the channel of the id: `User`, with `status` and
@@ -47,7 +39,7 @@ impl CmId {
         self.inner.write_event("write an event of", event, status, argument)
     }
 
-    /// Looks a node and a service up, as [`addr::getaddrinfo`] does, and says so by an event.
+    /// Looks a node and a service up, as [`getaddrinfo`] does, and says so by an event.
     ///
     /// `AddrinfoResolved` or `AddrinfoError` follows; after the first
     /// [`query_addrinfo`](Self::query_addrinfo) has the result, and only then the id can be used
@@ -60,7 +52,7 @@ impl CmId {
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] on an older kernel, and where the subnet administrator is to look
-    /// up a node; EBUSY while another resolution is not queried; those of [`addr::getaddrinfo`];
+    /// up a node; EBUSY while another resolution is not queried; those of [`getaddrinfo`];
     /// EINVAL for SA on an id that is not bound to a device, EOPNOTSUPP where its port has no
     /// subnet administrator.
     #[doc(alias = "rdma_resolve_addrinfo")]
@@ -68,14 +60,14 @@ impl CmId {
         &self,
         node: Option<&str>,
         service: Option<&str>,
-        hints: Option<&Hints>,
+        hints: Option<&AddrInfoHints>,
     ) -> Result<()> {
         const OPERATION: &str = "resolve the address information for";
         let flags = hints.map(|hints| hints.flags).unwrap_or_default();
         let by_administrator = flags.contains(AddrInfoFlags::SA);
         let start = match by_administrator {
             true => Resolution::Asked,
-            false => Resolution::Answered(addr::getaddrinfo(node, service, hints)?),
+            false => Resolution::Answered(names::resolve(node, service, hints)?),
         };
         self.inner.complete(EventType::AddrinfoResolved, || {
             self.inner.begin_resolution(OPERATION, start)?;
@@ -131,12 +123,9 @@ impl CmId {
 }
 
 impl Inner {
-    /// What the library owes to `AddrinfoResolved` before the program sees it; the event that the
-    /// program sees.
-    pub(super) fn addrinfo_resolved(&self) -> (EventType, i32) {
-        if !matches!(self.state().resolution, Resolution::Asked) {
-            return (EventType::AddrinfoResolved, 0);
-        }
+    /// Reads the services that the subnet administrator has answered with. Returns the event type and status
+    /// that the caller of the channel gets.
+    pub(super) fn read_services(&self) -> (EventType, i32) {
         match self.ib_services() {
             Ok(services) if !services.is_empty() => {
                 let found = services.iter().map(service_info).collect();
@@ -144,16 +133,11 @@ impl Inner {
                 (EventType::AddrinfoResolved, 0)
             }
             empty => {
-                self.addrinfo_failed();
+                self.state().resolution = Resolution::None;
                 let errno = empty.map_or_else(|error| error.errno(), |_| Errno::ENOENT as i32);
                 (EventType::AddrinfoError, -errno)
             }
         }
-    }
-
-    /// The same for `AddrinfoError`.
-    pub(super) fn addrinfo_failed(&self) {
-        self.state().resolution = Resolution::None;
     }
 
     fn begin_resolution(&self, operation: &'static str, start: Resolution) -> Result<()> {
@@ -239,7 +223,7 @@ fn too_old(command: &str, operation: &'static str, subject: String) -> Error {
 }
 
 /// Refuses what the subnet administrator is not asked for.
-fn check_administrator(
+pub(super) fn check_administrator(
     operation: &'static str,
     subject: impl FnOnce() -> String,
     node: Option<&str>,
@@ -290,46 +274,9 @@ pub(super) fn service_info(record: &ib_user_service_rec) -> AddrInfo {
     peer.service_id_mask = u64::MAX;
     let mut info = AddrInfo::new(PortSpace::Ib.qp_types()[0], Some(PortSpace::Ib));
     info.flags = AddrInfoFlags::SA;
-    info.family = Some(addr::Family::Ib);
+    info.family = Some(addr::AddressFamily::Ib);
     info.dst_addr = Some(peer.into());
     info
-}
-
-/// Asks the subnet administrator of each active InfiniBand port for a service, until one knows it.
-pub(crate) fn find_service(
-    operation: &'static str,
-    subject: &str,
-    node: Option<&str>,
-    service: Option<&str>,
-    flags: AddrInfoFlags,
-) -> Result<Vec<AddrInfo>> {
-    check_administrator(operation, || subject.to_owned(), node, flags)?;
-    let hints = Hints { flags: AddrInfoFlags::SA, ..Hints::default() };
-    let mut failure = Error::os(operation, subject.to_owned(), Errno::ENOENT);
-    for gid in device::infiniband_gids()? {
-        match ask_port(gid, service, &hints) {
-            Ok(found) => return Ok(found),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-/// Asks the subnet administrator of the port that has `gid`.
-fn ask_port(gid: Gid, service: Option<&str>, hints: &Hints) -> Result<Vec<AddrInfo>> {
-    let channel = EventChannel::new()?;
-    let id = CmId::new(&channel, PortSpace::Ib)?;
-    let local = IbAddress::new(gid, PortSpace::Ib, 0);
-    id.bind(local)?;
-    id.resolve_addrinfo(None, service, Some(hints))?;
-    channel.expect_event(EventType::AddrinfoResolved)?;
-    let mut found = id.query_addrinfo()?;
-    for info in &mut found {
-        if let Some(addr::Address::Ib(peer)) = info.dst_addr {
-            info.src_addr = Some(IbAddress { pkey: peer.pkey, ..local }.into());
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

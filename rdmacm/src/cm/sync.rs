@@ -1,72 +1,22 @@
 //! Synchronous ids: calls that wait until what they start is done.
 
-use std::fmt;
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError, TryLockResult};
+use std::sync::{Arc, TryLockError, TryLockResult};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use super::channel::EventChannel;
 use super::event::Event;
-use super::id::{CmId, Inner};
+use super::id::CmId;
+use super::mode::{Awaited, SyncMode, busy, decides};
 use super::parse::EventType;
-use super::port_space::PortSpace;
-use crate::addr::Address;
+use super::record::Inner;
+use crate::addr::port_space::PortSpace;
+use crate::concurrent::HeldByThisThread;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
-use crate::turn::Turn;
 use crate::verbs::QpType;
-
-/// What a synchronous id has in addition.
-#[derive(Debug)]
-pub(super) struct Synchronous {
-    channel: EventChannel,
-    /// Held for writing by the call that waits for the outcome of what it started, or that ends the
-    /// mode, and for reading by those that wait for requests.
-    turn: RwLock<()>,
-    /// Of the one of those that sleeps on the channel, where a removal of the device is told once.
-    requests: Turn,
-    /// What the last call that waited ended with.
-    last_event: Mutex<Option<Arc<Event>>>,
-    /// What a call has waited for in vain.
-    unfinished: Mutex<Option<Awaited>>,
-}
-
-/// What a call waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Awaited {
-    event: EventType,
-    /// Of this multicast group.
-    group: Option<Address>,
-}
-
-impl Awaited {
-    /// That the id is in `group`.
-    pub(super) fn join(group: Address) -> Self {
-        Self { event: EventType::MulticastJoin, group: Some(group) }
-    }
-
-    /// Whether `event` is how the call ends.
-    fn is_decided_by(self, event: &Event) -> bool {
-        decides(event.event_type(), self.event)
-            && event.multicast().is_none_or(|group| self.group == Some(group))
-    }
-}
-
-impl From<EventType> for Awaited {
-    fn from(event: EventType) -> Self {
-        Self { event, group: None }
-    }
-}
-
-impl fmt::Display for Awaited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.event)?;
-        self.group.map_or(Ok(()), |group| write!(f, " of {group}"))
-    }
-}
 
 /// # Synchronous ids
 ///
@@ -110,7 +60,7 @@ impl CmId {
     pub(super) fn new_sync_with_qp_type(port_space: PortSpace, qp_type: QpType) -> Result<Self> {
         let channel = EventChannel::new()?;
         let id = Self::with_qp_type(&channel, port_space, qp_type)?;
-        id.inner.home_mut().sync = Some(Arc::new(Synchronous::new(channel)));
+        id.inner.binding_mut().sync = Some(Arc::new(SyncMode::new(channel)));
         Ok(id)
     }
 
@@ -134,7 +84,7 @@ impl CmId {
         }
         let channel = EventChannel::new()?;
         let inner = Arc::clone(&channel.inner);
-        self.inner.migrate(&inner, None, Some(Arc::new(Synchronous::new(channel))))
+        self.inner.migrate(&inner, None, Some(Arc::new(SyncMode::new(channel))))
     }
 
     /// Whether the id is synchronous.
@@ -206,7 +156,9 @@ impl CmId {
     /// It is acknowledged, so that destroying the id, or the listener, never waits for it.
     #[doc(alias = "event")]
     pub fn last_event(&self) -> Option<Arc<Event>> {
-        self.inner.synchronous()?.last_event().clone()
+        let mode = self.inner.synchronous()?;
+        let facts = mode.last_event().clone()?;
+        Some(Arc::new(Event::acknowledged(facts)))
     }
 
     /// Waits for a peer that wants to connect to this synchronous listener: the id of the new
@@ -236,31 +188,21 @@ impl CmId {
         let _turn = mode.check(mode.turn.try_read(), OPERATION, &self.inner)?;
         let mut event = mode.next_request(OPERATION, &self.inner)?;
         let id = event.take_request().expect("a request brings an id");
-        event.acknowledge();
+        let event = event.into_facts();
         id.migrate_to_sync()?;
         id.set_timeout(self.timeout());
         let qp = self.inner.state().request_qp.clone();
         if let Some(qp) = qp {
-            id.create_endpoint_qp(&qp)?;
+            id.create_ep_qp(&qp)?;
         }
         if let Some(mode) = id.inner.synchronous() {
-            *mode.last_event() = Some(Arc::new(event));
+            *mode.last_event() = Some(event);
         }
         Ok(id)
     }
 }
 
-impl Synchronous {
-    pub(super) fn new(channel: EventChannel) -> Self {
-        Self {
-            channel,
-            turn: RwLock::default(),
-            requests: Turn::default(),
-            last_event: Mutex::default(),
-            unfinished: Mutex::default(),
-        }
-    }
-
+impl SyncMode {
     /// Lets this thread, and no other, make `id` wait.
     pub(super) fn turn(&self, id: &Inner) -> Result<impl Drop + '_> {
         self.check(self.turn.try_write(), "wait for", id)
@@ -278,32 +220,18 @@ impl Synchronous {
         turn.filter(|_| is_current).ok_or_else(|| busy(operation, id))
     }
 
-    /// The id has left `group`: what it waited for in vain is not to come, if it was to join that.
-    pub(super) fn forget_join(&self, group: &Address) {
-        self.unfinished().take_if(|awaited| awaited.group.as_ref() == Some(group));
-    }
-
-    fn last_event(&self) -> MutexGuard<'_, Option<Arc<Event>>> {
-        unpoisoned(self.last_event.lock())
-    }
-
-    fn unfinished(&self) -> MutexGuard<'_, Option<Awaited>> {
-        unpoisoned(self.unfinished.lock())
-    }
-
     /// Waits until an event says how the call went that is followed by `awaited`.
     fn finish(&self, id: &Inner, awaited: Awaited) -> Result<()> {
         *self.unfinished() = Some(awaited);
         let deadline = id.deadline();
         loop {
-            let Some(mut event) = self.next_event(deadline)? else {
+            let Some(event) = self.next_event(deadline)? else {
                 let subject = format!("{awaited} on {id} (call CmId::finish to wait on)");
                 return Err(Error::new("wait longer for", subject, ErrorKind::TimedOut));
             };
-            if !awaited.is_decided_by(&event) {
+            if !awaited.is_decided_by(event.event_type(), event.multicast()) {
                 continue;
             }
-            event.acknowledge();
             *self.unfinished() = None;
             let wanted = match event.event_type() {
                 // What the program sees where it has a queue pair of its own to care for.
@@ -313,7 +241,7 @@ impl Synchronous {
                 _ => awaited.event,
             };
             let failure = event.failure(wanted);
-            *self.last_event() = Some(Arc::new(event));
+            *self.last_event() = Some(event.into_facts());
             return failure.map_or(Ok(()), Err);
         }
     }
@@ -322,7 +250,13 @@ impl Synchronous {
     fn next_request(&self, operation: &'static str, id: &Inner) -> Result<Event> {
         let failed = |kind| Err(Error::new(operation, id.to_string(), kind));
         let deadline = id.deadline();
-        let Some(_turn) = self.requests.take(deadline) else { return failed(ErrorKind::TimedOut) };
+        let reader = match self.request_reader.lock_until(deadline) {
+            Ok(reader) => reader,
+            Err(HeldByThisThread) => {
+                return failed(ErrorKind::WouldDeadlock("this thread waits on it already"));
+            }
+        };
+        let Some(_reader) = reader else { return failed(ErrorKind::TimedOut) };
         loop {
             // No request comes any more, nor another event that says why.
             if id.state().removed {
@@ -371,11 +305,11 @@ impl Inner {
     }
 
     /// What a synchronous id has in addition. In a forked child none has: nothing waits there.
-    pub(super) fn synchronous(&self) -> Option<Arc<Synchronous>> {
-        if self.process.is_current() { self.home().sync.clone() } else { None }
+    pub(super) fn synchronous(&self) -> Option<Arc<SyncMode>> {
+        if self.process.is_current() { self.binding().sync.clone() } else { None }
     }
 
-    fn expect_synchronous(&self, operation: &'static str) -> Result<Arc<Synchronous>> {
+    fn expect_synchronous(&self, operation: &'static str) -> Result<Arc<SyncMode>> {
         self.check_process(operation)?;
         self.synchronous().ok_or_else(|| {
             let reason = "the id is not synchronous: its events are on its channel";
@@ -389,30 +323,6 @@ impl Inner {
     }
 }
 
-/// Whether `seen` is how a call ends that is followed by `awaited`.
-fn decides(seen: EventType, awaited: EventType) -> bool {
-    use EventType as T;
-    seen == awaited
-        || match seen {
-            T::DeviceRemoval => true,
-            T::AddrError => awaited == T::AddrResolved,
-            T::RouteError => awaited == T::RouteResolved,
-            T::AddrinfoError => awaited == T::AddrinfoResolved,
-            T::MulticastError => awaited == T::MulticastJoin,
-            T::ConnectResponse | T::Disconnected => awaited == T::Established,
-            T::Unreachable => awaited == T::Established,
-            T::ConnectError | T::Rejected => matches!(awaited, T::Established | T::Disconnected),
-            T::TimewaitExit => awaited == T::Disconnected,
-            _ => false,
-        }
-}
-
-pub(super) fn busy(operation: &'static str, id: &Inner) -> Error {
-    let reason = "another thread waits in a call of it, or has moved it".into();
-    let kind = ErrorKind::Invalid { errno: Errno::EBUSY as i32, reason };
-    Error::new(operation, id.to_string(), kind)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
@@ -420,39 +330,12 @@ mod tests {
     use super::*;
     use crate::cm::id::tests::{commands, fake_channel, fake_id};
 
-    #[test]
-    fn calls_end_with_what_concerns_them() {
-        use EventType as T;
-        let endings = |awaited| {
-            (0..20).map(T::from).filter(|seen| decides(*seen, awaited)).collect::<Vec<_>>()
-        };
-        assert_eq!(endings(T::AddrResolved), [T::AddrResolved, T::AddrError, T::DeviceRemoval]);
-        assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);
-        assert_eq!(
-            endings(T::Disconnected),
-            [T::ConnectError, T::Rejected, T::Disconnected, T::DeviceRemoval, T::TimewaitExit]
-        );
-        assert_eq!(endings(T::ConnectRequest), [T::ConnectRequest, T::DeviceRemoval]);
-        assert_eq!(
-            endings(T::Established),
-            [
-                T::ConnectResponse,
-                T::ConnectError,
-                T::Unreachable,
-                T::Rejected,
-                T::Established,
-                T::Disconnected,
-                T::DeviceRemoval
-            ]
-        );
-    }
-
     /// A synchronous id that no kernel knows, its mode, and what stands for the kernel.
-    fn synchronous() -> (CmId, Arc<Synchronous>, UnixStream) {
+    fn synchronous() -> (CmId, Arc<SyncMode>, UnixStream) {
         let (channel, kernel) = fake_channel();
         let id = fake_id(&channel, PortSpace::Tcp);
-        let mode = Arc::new(Synchronous::new(channel));
-        id.home_mut().sync = Some(Arc::clone(&mode));
+        let mode = Arc::new(SyncMode::new(channel));
+        id.binding_mut().sync = Some(Arc::clone(&mode));
         (CmId::from_inner(id), mode, kernel)
     }
 
@@ -466,7 +349,7 @@ mod tests {
         let (id, mode, _kernel) = synchronous();
         drop(mode.turn(&id.inner).expect("nobody waits"));
         // As another thread does, which was faster.
-        id.inner.home_mut().sync = None;
+        id.inner.binding_mut().sync = None;
         busy(mode.turn(&id.inner));
     }
 
@@ -480,8 +363,8 @@ mod tests {
         // Nor does one that another thread has made synchronous, or has moved, meanwhile.
         let to = &channel.inner;
         busy(id.inner.migrate(to, None, None));
-        busy(id.inner.migrate(to, Some(&Arc::new(Synchronous::new(fake_channel().0))), None));
-        id.inner.home_mut().sync = None;
+        busy(id.inner.migrate(to, Some(&Arc::new(SyncMode::new(fake_channel().0))), None));
+        id.inner.binding_mut().sync = None;
         busy(id.inner.migrate(to, Some(&mode), None));
         drop((id, mode, channel));
         assert_eq!(commands(others_kernel), [0; 0]);

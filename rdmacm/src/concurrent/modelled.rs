@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Mutex as StdMutex;
+use std::time::Instant;
 
 use loom::cell::UnsafeCell;
-pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, fence};
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, fence};
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use loom::thread;
 
@@ -84,7 +85,35 @@ pub(crate) fn writes(element: NonNull<u8>) {
     unsafe { cell.as_ref() }.with_mut(|_| ());
 }
 
+/// Returns an even number other than zero that no other running thread has.
+pub(crate) fn thread_mark() -> usize {
+    // Every thread of a model is one of the standard library's.
+    loom::thread_local! { static MARK: Box<u16> = Box::new(0); }
+    MARK.with(|mark| NonNull::from(&**mark).addr().get())
+}
+
+/// Waits until `condvar` is notified. A deadline has passed at once: what another thread does before it, it has done in some
+/// order that is checked.
+pub(crate) fn wait_until<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Option<Instant>,
+) -> (MutexGuard<'a, T>, bool) {
+    match deadline {
+        None => (unpoisoned(condvar.wait(guard)), false),
+        Some(_) => (guard, true),
+    }
+}
+
 /// Checks `model` in every order that loom knows.
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
+}
+
+/// Checks `model`, which has too many threads for every order, in those orders in which threads that could go on are
+/// interrupted at most twice.
+pub(crate) fn check_bounded(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(model);
 }

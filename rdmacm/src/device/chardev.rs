@@ -98,7 +98,7 @@ fn open_and_check() -> Result<OwnedFd> {
     if let Some(found) = abi {
         check_abi(RDMA_CM, found, RDMA_USER_CM_ABI_VERSION)?;
     }
-    let fd = open_node(RDMA_CM, number)?;
+    let fd = open_node(RDMA_CM, number).map_err(|failure| failure.error(RDMA_CM))?;
     if let (Some(number), Some(_)) = (number, abi) {
         CHECKED.store(number, Ordering::Relaxed);
     }

@@ -8,9 +8,8 @@ use super::chardev::check_abi;
 use super::kind::driver_of;
 use super::sources::Sources;
 use super::{Chardev, Device, DriverId, Guid, NodeType};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, hint};
 use crate::sys::netlink::{Attributes, Failure, Request};
-use crate::sys::remedy;
 use crate::sys::sysfs::Directory;
 
 /// All devices, with their drivers and uverbs devices.
@@ -182,8 +181,8 @@ fn nobody(failure: Failure, sysfs: &Directory) -> Error {
         Failure::Os(errno) => errno,
     };
     let remedy = match sysfs.child("class").exists() {
-        true => remedy::MODULES,
-        false => remedy::MODULES_AND_SYSFS,
+        true => hint::MODULES,
+        false => hint::MODULES_AND_SYSFS,
     };
     Error::new(OPERATION, "", ErrorKind::Remedy { errno, remedy })
 }

@@ -4,9 +4,9 @@ use super::chardev::rdma_cm_from;
 use super::port::Port;
 use super::sources::Sources;
 use super::{Device, Resources, discovery, golden};
-use crate::fuzzing::Input;
 use crate::sys::netlink;
 use crate::sys::sysfs::fake::Tree;
+use crate::testing::Input;
 
 /// More ports than a device has. A kernel that says so is asked about each, which takes its time.
 const MANY_PORTS: u32 = 300;

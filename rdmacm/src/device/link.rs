@@ -10,9 +10,8 @@ use verbs_abi::netlink as nl;
 
 use super::sources::Sources;
 use super::{Port, discovery};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, hint};
 use crate::sys::netlink::{Failure, Request};
-use crate::sys::remedy;
 
 /// `IB_DEVICE_NAME_MAX`, with the NUL.
 const DEVICE_NAME_SIZE: usize = 64;
@@ -193,7 +192,7 @@ fn explained(
 ) -> Error {
     let Failure::Os(errno) = failure else { return failure.error(operation, subject) };
     let meaning = match Errno::from_raw(errno) {
-        Errno::EPROTONOSUPPORT => Some(remedy::MODULES),
+        Errno::EPROTONOSUPPORT => Some(hint::MODULES),
         errno => meaning(errno),
     };
     match meaning {

@@ -13,6 +13,7 @@
 //! it does not notice that its device is removed or renamed. An opened device is marked when that is
 //! known: [`Context::is_gone`](crate::verbs::Context::is_gone).
 
+mod attributes;
 mod chardev;
 mod discovery;
 #[cfg(fuzzing)]
@@ -29,6 +30,7 @@ mod sources;
 
 use verbs_abi::netlink as nl;
 
+pub use attributes::Device;
 pub use chardev::{Chardev, rdma_cm};
 pub use gid_table::{GidEntry, GidTable, GidType};
 pub use guid::{Gid, Guid, ParseGuidError};
@@ -43,7 +45,7 @@ pub use verbs_abi::{
 pub(crate) use chardev::open_rdma_cm;
 pub(crate) use gid_table::of_opened as gids_of_opened;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::sys::netlink::Request;
 use sources::Sources;
 
@@ -106,130 +108,5 @@ pub fn copies_on_fork() -> Result<bool> {
     match answer {
         Ok(attribute) => Ok(attribute == Some(1)),
         Err(failure) => Err(failure.error("ask whether the kernel copies on fork", "")),
-    }
-}
-
-/// An RDMA device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    name: String,
-    index: Option<u32>,
-    node_guid: Option<Guid>,
-    system_image_guid: Option<Guid>,
-    firmware: Option<String>,
-    node_type: Option<NodeType>,
-    protocol: Option<String>,
-    port_count: Option<u32>,
-    driver: Option<DriverId>,
-    uverbs: Option<Chardev>,
-}
-
-impl Device {
-    /// The kernel's name: `rxe0`, `mlx5_0`.
-    #[doc(alias = "ibv_get_device_name")]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The number by which netlink and ucma know the device. It is never used again while the
-    /// system runs. Only netlink tells.
-    #[doc(alias = "ibv_get_device_index")]
-    pub fn index(&self) -> Option<u32> {
-        self.index
-    }
-
-    /// The GUID of the node.
-    #[doc(alias = "ibv_get_device_guid")]
-    pub fn node_guid(&self) -> Option<Guid> {
-        self.node_guid
-    }
-
-    /// The GUID that all devices of one piece of hardware share.
-    pub fn system_image_guid(&self) -> Option<Guid> {
-        self.system_image_guid
-    }
-
-    /// The firmware's version. Software devices have none.
-    pub fn firmware(&self) -> Option<&str> {
-        self.firmware.as_deref()
-    }
-
-    /// What kind of node the device is.
-    pub fn node_type(&self) -> Option<NodeType> {
-        self.node_type
-    }
-
-    /// The transport, by [`Transport::of`].
-    pub fn transport(&self) -> Option<Transport> {
-        Transport::of(self.node_type?)
-    }
-
-    /// The protocol that is under the verbs. A node that the kernel's connection manager does not serve
-    /// counts as InfiniBand.
-    pub(crate) fn transport_of_verbs(&self) -> Transport {
-        self.transport().unwrap_or(Transport::InfiniBand)
-    }
-
-    /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`.
-    /// Only netlink tells.
-    pub fn protocol(&self) -> Option<&str> {
-        self.protocol.as_deref()
-    }
-
-    /// How many ports the device has. They count from 1.
-    pub fn port_count(&self) -> Option<u32> {
-        self.port_count
-    }
-
-    /// The kernel's driver. Netlink tells, except for a few old drivers; from sysfs only rxe and
-    /// siw are recognised.
-    pub fn driver(&self) -> Option<DriverId> {
-        self.driver
-    }
-
-    /// The character device for verbs. `None` where ib_uverbs is not loaded.
-    pub fn uverbs(&self) -> Option<&Chardev> {
-        self.uverbs.as_ref()
-    }
-
-    /// The state of a port.
-    ///
-    /// Sends `RDMA_NLDEV_CMD_PORT_GET`; reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the
-    /// link layer, and for the rest where netlink is silent.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL for a port that the device does not have. Netlink's errno if neither it nor sysfs
-    /// knows the port.
-    #[doc(alias = "ibv_query_port")]
-    pub fn port(&self, number: u32) -> Result<Port> {
-        Port::read(&mut Sources::open(), self, number)
-    }
-
-    /// How many objects of each type exist on the device now, those of the kernel and of other
-    /// processes included.
-    ///
-    /// Sends `RDMA_NLDEV_CMD_RES_GET`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unsupported`] without netlink. EINVAL if the device is gone.
-    pub fn resources(&self) -> Result<Resources> {
-        Resources::read(&mut Sources::open(), self)
-    }
-
-    /// Whether this is the device that the connection manager means by `guid` and `index`. Linux
-    /// before 5.8 does not tell the index, and sysfs never.
-    pub(crate) fn is(&self, guid: Guid, index: Option<u32>) -> bool {
-        let same_index = self.index.zip(index).is_none_or(|(known, meant)| known == meant);
-        same_index && self.node_guid == Some(guid)
-    }
-
-    /// The index, for what only netlink can do.
-    fn netlink_index(&self, operation: &'static str) -> Result<u32> {
-        self.index.ok_or_else(|| {
-            let reason = "the device was not found by netlink";
-            Error::new(operation, self.name.clone(), ErrorKind::Unsupported(reason.into()))
-        })
     }
 }

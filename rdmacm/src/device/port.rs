@@ -30,6 +30,22 @@ pub struct Port {
     pub(super) directory: Directory,
 }
 
+impl Device {
+    /// Reads the state of a port.
+    ///
+    /// Sends `RDMA_NLDEV_CMD_PORT_GET`; reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the
+    /// link layer, and for the rest where netlink is silent.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a port that the device does not have. Netlink's errno if neither it nor sysfs
+    /// knows the port.
+    #[doc(alias = "ibv_query_port")]
+    pub fn port(&self, number: u32) -> Result<Port> {
+        Port::read(&mut Sources::open(), self, number)
+    }
+}
+
 impl Port {
     /// The name of the device.
     pub fn device_name(&self) -> &str {

@@ -1,4 +1,4 @@
-//! How many objects exist on a device.
+//! [`Resources`]: how many objects of each type exist on a device.
 
 use std::fmt;
 
@@ -6,6 +6,8 @@ use verbs_abi::netlink as nl;
 
 use super::Device;
 use super::sources::Sources;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::sys::netlink::{Attributes, Request};
 
@@ -16,6 +18,20 @@ use crate::sys::netlink::{Attributes, Request};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resources {
     counts: Vec<(String, u64)>,
+}
+
+impl Device {
+    /// Counts the objects of each type that exist on the device now, those of the kernel and of other
+    /// processes included.
+    ///
+    /// Sends `RDMA_NLDEV_CMD_RES_GET`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] without netlink. EINVAL if the device is gone.
+    pub fn resources(&self) -> Result<Resources> {
+        Resources::read(&mut Sources::open(), self)
+    }
 }
 
 impl Resources {

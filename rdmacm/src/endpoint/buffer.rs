@@ -4,13 +4,16 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+#[cfg(doc)]
+use super::export::Export;
+use super::remote_memory::Remote;
 use super::shared::Shared;
-use super::traffic::Arrived;
+use super::state::Arrived;
 #[cfg(doc)]
 use super::{Connection, DatagramSocket, Settings};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::verbs::{self, SendOperation};
 
 const HELD: &str = "nobody has a buffer without its memory";
@@ -23,17 +26,25 @@ const HELD: &str = "nobody has a buffer without its memory";
 pub struct Buffer {
     memory: Option<verbs::Buffer>,
     length: usize,
-    imm_data: Option<u32>,
+    extra: Extra,
     shared: Arc<Shared>,
+}
+
+/// The number that a message carries beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extra {
+    None,
+    ImmData(u32),
+    InvalidatedKey(u32),
 }
 
 impl Buffer {
     pub(super) fn new(memory: verbs::Buffer, shared: &Arc<Shared>) -> Self {
         let shared = Arc::clone(shared);
-        Self { memory: Some(memory), length: shared.longest, imm_data: None, shared }
+        Self { memory: Some(memory), length: shared.longest, extra: Extra::None, shared }
     }
 
-    /// How many bytes it can have: [`Settings::buffer_size`], or [`DatagramSocket::mtu`].
+    /// How many bytes it can have: [`Settings::send_buffer_size`], or [`DatagramSocket::mtu`].
     pub fn capacity(&self) -> usize {
         self.shared.longest
     }
@@ -64,18 +75,42 @@ impl Buffer {
     /// Sets a number that comes with the message: [`Message::imm_data`]. iWARP has no such.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     pub fn set_imm_data(&mut self, imm_data: Option<u32>) {
-        self.imm_data = imm_data;
+        self.extra = imm_data.map_or(Extra::None, Extra::ImmData);
     }
 
-    pub(super) fn imm_data(&self) -> Option<u32> {
-        self.imm_data
+    /// Makes the message take the key of `memory`, which the peer has exported, back from this side: the peer's device
+    /// does it when the message arrives, and the message reports it to the peer's program
+    /// ([`Message::invalidated_key`]). So a storage server says that it is done with the memory of a request.
+    ///
+    /// Replaces a number that [`set_imm_data`](Self::set_imm_data) has set, and the other way round: a message carries
+    /// one of them. `None` takes neither.
+    ///
+    /// The peer's key must be one that its device can take back. Otherwise the message ends the connection. A key of
+    /// [`Connection::export_window`] can be taken back once; a key of [`Connection::export`] can on siw.
+    /// A datagram cannot: posting it fails.
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    pub fn set_invalidated(&mut self, memory: Option<&Remote>) {
+        self.extra = memory.map_or(Extra::None, |memory| Extra::InvalidatedKey(memory.rkey()));
+    }
+
+    /// Returns the immediate data of a datagram; an error if the buffer is to take a key back.
+    pub(super) fn datagram_imm_data(&self) -> Result<Option<u32>> {
+        match self.extra {
+            Extra::None => Ok(None),
+            Extra::ImmData(imm_data) => Ok(Some(imm_data)),
+            Extra::InvalidatedKey(_) => {
+                let reason = "a datagram cannot take a key back";
+                Err(Error::invalid("post", "a buffer", reason))
+            }
+        }
     }
 
     /// What sends it.
     pub(super) fn operation(&self) -> SendOperation<'static> {
-        match self.imm_data {
-            None => SendOperation::Send,
-            Some(imm_data) => SendOperation::SendWithImm { imm_data },
+        match self.extra {
+            Extra::None => SendOperation::Send,
+            Extra::ImmData(imm_data) => SendOperation::SendWithImm { imm_data },
+            Extra::InvalidatedKey(rkey) => SendOperation::SendWithInvalidate { rkey },
         }
     }
 
@@ -96,7 +131,7 @@ impl Buffer {
 
     /// One as new, with the memory that was taken out.
     pub(super) fn refilled(mut self, memory: verbs::Buffer) -> Self {
-        (self.memory, self.length, self.imm_data) = (Some(memory), self.shared.longest, None);
+        (self.memory, self.length, self.extra) = (Some(memory), self.shared.longest, Extra::None);
         self
     }
 
@@ -144,13 +179,15 @@ pub struct Message {
     start: usize,
     length: usize,
     imm_data: Option<u32>,
+    invalidated_key: Option<u32>,
     shared: Arc<Shared>,
 }
 
 impl Message {
     pub(super) fn new(arrived: Arrived, shared: &Arc<Shared>) -> Self {
-        let Arrived { buffer, start, length, imm_data, .. } = arrived;
-        Self { memory: Some(buffer), start, length, imm_data, shared: Arc::clone(shared) }
+        let Arrived { buffer, start, length, imm_data, invalidated_key, .. } = arrived;
+        let (memory, shared) = (Some(buffer), Arc::clone(shared));
+        Self { memory, start, length, imm_data, invalidated_key, shared }
     }
 
     /// The number that the peer sent with it, if it did. A peer that writes to memory of this side
@@ -158,6 +195,18 @@ impl Message {
     /// bytes.
     pub fn imm_data(&self) -> Option<u32> {
         self.imm_data
+    }
+
+    /// Returns the key of this side that the peer took back with the message, if it did:
+    /// [`Buffer::set_invalidated`]. An access by that key fails from then on. [`Export::is_invalidated`] finds the
+    /// export.
+    ///
+    /// # Driver notes
+    ///
+    /// siw takes the key back and does not report it: `None`.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub fn invalidated_key(&self) -> Option<u32> {
+        self.invalidated_key
     }
 }
 
@@ -182,6 +231,7 @@ impl fmt::Debug for Message {
         f.debug_struct("Message")
             .field("length", &self.length)
             .field("imm_data", &self.imm_data)
+            .field("invalidated_key", &self.invalidated_key)
             .finish_non_exhaustive()
     }
 }

@@ -12,26 +12,24 @@ use super::connection::Connection;
 use super::connector::Asking;
 #[cfg(doc)]
 use super::connector::Connector;
+use super::core::FIRST;
 use super::deadline::{earlier, has_passed, within};
-use super::keep_alive::FIRST;
+use super::kernel_objects::NewEndpoint;
 #[cfg(doc)]
 use super::listener::Incoming;
-use super::parts::Parts;
 use super::readiness::Readiness;
 use super::state::State;
 use super::trace::Trace;
-use super::traffic::Traffic;
 use crate::addr::Address;
-use crate::cm::{CmId, Event, EventChannel, EventType};
+use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::CompletionChannel;
 
 const WAIT_FOR: &str = "wait for";
 
 /// A connection that comes about, of [`Connector::start`] or [`Incoming::start`]: for event loops.
 ///
-/// Goes on by [`try_finish`](Self::try_finish), which is worth trying when the descriptor
+/// Goes on by [`try_wait`](Self::try_wait), which is worth trying when the descriptor
 /// ([`AsFd`]) is readable, and when the [`deadline`](Self::deadline) has passed. The descriptor is
 /// that of the [`Connection`] which comes of it: who has added it to a poll has added both.
 ///
@@ -46,12 +44,12 @@ const WAIT_FOR: &str = "wait for";
 /// let server: std::net::SocketAddr = "10.0.0.1:7471".parse()?;
 /// let mut connecting = Connector::new().start(server)?;
 /// let connection = loop {
-///     match connecting.try_finish() {
+///     match connecting.try_wait() {
 ///         // Among other things that the loop waits for.
 ///         Err(error) if *error.kind() == ErrorKind::WouldBlock => {
 ///             sleep(&connecting, connecting.deadline());
 ///         }
-///         finished => break finished?,
+///         done => break done?,
 ///     }
 /// };
 /// println!("connected to {:?}", connection.peer_addr());
@@ -85,9 +83,7 @@ enum Phase {
 
 /// What a connection will have, when it stands.
 struct Answer {
-    parts: Parts,
-    traffic: Traffic,
-    completions: CompletionChannel,
+    endpoint: NewEndpoint,
     /// What the peer sent along with its request, if it was the peer that asked.
     asked: Option<Vec<u8>>,
 }
@@ -115,15 +111,14 @@ impl Connecting {
 
     /// Waits until what was accepted stands.
     pub(super) fn accepted(
-        parts: (Parts, Traffic, CompletionChannel),
+        endpoint: NewEndpoint,
         channel: EventChannel,
         asked: Vec<u8>,
         until: Option<Instant>,
         trace: Trace,
     ) -> Result<Self> {
         trace.is("accepting");
-        let (parts, traffic, completions) = parts;
-        let answer = Answer { parts, traffic, completions, asked: Some(asked) };
+        let answer = Answer { endpoint, asked: Some(asked) };
         Self::new(Phase::Answer(Box::new(answer)), channel, until, until, trace, None)
     }
 
@@ -151,7 +146,7 @@ impl Connecting {
     /// [`ErrorKind::TimedOut`] when the [`deadline`](Self::deadline) has passed, and
     /// [`ErrorKind::Invalid`] when it is over already. (On iWARP a call that gives the attempt up may take its
     /// time: see [`Connector::timeout`].)
-    pub fn try_finish(&mut self) -> Result<Connection> {
+    pub fn try_wait(&mut self) -> Result<Connection> {
         let Some(attempt) = self.attempt.take() else {
             return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
         };
@@ -182,17 +177,9 @@ impl Connecting {
             match attempt.go_on(event, &self.trace)? {
                 Next::Phase(next) => attempt = next,
                 Next::Stands(answer, channel, private_data) => {
-                    let Answer { parts, traffic, completions, .. } = *answer;
-                    let state = State::new(parts, traffic);
+                    let state = State::new(answer.endpoint, None);
                     let (readiness, trace) = (Arc::clone(&self.readiness), &mut self.trace);
-                    return Connection::new(
-                        state,
-                        channel,
-                        completions,
-                        readiness,
-                        private_data,
-                        trace,
-                    );
+                    return Connection::new(state, channel, readiness, private_data, trace);
                 }
             }
         }
@@ -202,10 +189,10 @@ impl Connecting {
     ///
     /// # Errors
     ///
-    /// Those of [`try_finish`](Self::try_finish), but never [`ErrorKind::WouldBlock`].
-    pub fn finish(mut self) -> Result<Connection> {
+    /// Those of [`try_wait`](Self::try_wait), but never [`ErrorKind::WouldBlock`].
+    pub fn wait(mut self) -> Result<Connection> {
         loop {
-            match self.try_finish() {
+            match self.try_wait() {
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => {
                     self.readiness.wait(self.deadline())?;
                 }
@@ -220,7 +207,7 @@ impl Connecting {
         Arc::clone(&self.readiness.epoll)
     }
 
-    /// When to [try](Self::try_finish) again at the latest: the timeout of what is waited for, or
+    /// When to [try](Self::try_wait) again at the latest: the timeout of what is waited for, or
     /// of all together, is over then. `None` where there is none, or the attempt is over.
     pub fn deadline(&self) -> Option<Instant> {
         self.attempt.as_ref().and_then(|attempt| attempt.until)
@@ -249,6 +236,26 @@ impl AsFd for Connecting {
     /// The descriptor that becomes readable, and will be that of the connection.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readiness.as_fd()
+    }
+}
+
+/// Asks the peer to connect, until `until` at the latest.
+///
+/// On iWARP the kernel connects by TCP within the command, and a signal interrupts that. The kernel has
+/// then taken the attempt back, so the command is repeated, as the kernel does if the signal's handler
+/// was installed with `SA_RESTART`.
+fn connect(id: &CmId, param: &ConnParam, until: Option<Instant>) -> Result<()> {
+    loop {
+        match id.connect(param) {
+            Err(error) if error.errno() == libc::EINTR => {
+                if has_passed(until) {
+                    let awaited = EventType::Established;
+                    let subject = format!("{awaited} on id {}", id.token());
+                    return Err(Error::new(WAIT_FOR, subject, ErrorKind::TimedOut));
+                }
+            }
+            connected => return connected,
+        }
     }
 }
 
@@ -293,15 +300,16 @@ impl Attempt {
                 let transport = id.context()?.transport();
                 let looks = transport == Transport::Iwarp && settings.keep_alive.is_none();
                 settings.keep_alive = settings.keep_alive.or_else(|| looks.then_some(FIRST));
-                let (parts, mut traffic, completions) = Parts::new(id, &settings)?;
-                if let Some(keep_alive) = traffic.keep_alive.as_mut().filter(|_| looks) {
-                    keep_alive.end_soon();
+                let mut endpoint = NewEndpoint::create(id, &settings, true)?;
+                if looks {
+                    endpoint.core.end_keep_alive_soon();
                 }
                 let until = phase_within(connector.connect_timeout);
-                match parts.id.connect(&settings.param(&connector.private_data)) {
+                let param = settings.param(&connector.private_data);
+                match connect(&endpoint.objects.id, &param, until) {
                     Ok(()) => {
                         trace.is("connecting");
-                        let answer = Answer { parts, traffic, completions, asked: None };
+                        let answer = Answer { endpoint, asked: None };
                         (Phase::Answer(Box::new(answer)), until)
                     }
                     Err(error) => {
@@ -325,7 +333,7 @@ impl Attempt {
         match &self.phase {
             Phase::Address(id, _) => (id, EventType::AddrResolved),
             Phase::Route(id, _) => (id, EventType::RouteResolved),
-            Phase::Answer(answer) => (&answer.parts.id, EventType::Established),
+            Phase::Answer(answer) => (&answer.endpoint.objects.id, EventType::Established),
         }
     }
 

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::buffer::{Buffer, Message};
-use super::halves::{ReceiveHalf, SendHalf};
+use super::counters::Counters;
 use super::readiness::Readiness;
-use super::shared::{Operation, Patience, Shared};
+use super::remote_operation::RemoteOperation;
+use super::shared::{Operation, Shared};
 use super::state::State;
 use super::trace::Trace;
+use super::wait::Patience;
 #[cfg(doc)]
 use super::{Connector, Incoming, Settings};
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::cm::EventChannel;
 use crate::error::{ErrorKind, Result};
-use crate::verbs::{CompletionChannel, SendOperation};
+use crate::verbs::SendOperation;
 
 /// A reliable connection that carries messages both ways, in the order in which they are sent.
 ///
@@ -42,10 +44,17 @@ use crate::verbs::{CompletionChannel, SendOperation};
 /// other threads wait for in blocking calls, they read away. Of each call it remembers what it has said at the last:
 /// where two parts of a loop want buffers, who gets one tries on, or has the other one try.
 ///
+/// # Clones
+///
+/// A clone is another handle of the connection, not another connection; cloning allocates nothing. Each
+/// thread may have its own, as one that sends and one that receives. [`close`](Self::close) and
+/// [`abort`](Self::abort) end the connection for all handles, whose further calls return
+/// [`ErrorKind::Disconnected`]. Dropping a handle changes nothing as long as there is another one.
+///
 /// # The end
 ///
 /// [`close`](Self::close) ends the connection in good order, [`abort`](Self::abort) at once, and
-/// dropping it is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
+/// dropping its last handle is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
 /// message. However it has ended, calls after that fail alike: with [`ErrorKind::Disconnected`],
 /// [`ErrorKind::Failed`], [`ErrorKind::DeviceGone`], or, where messages of the peer may be lost on iWARP,
 /// [`ErrorKind::Overrun`]; [`flush`](Self::flush) and [`close`](Self::close) only where something was not sent.
@@ -53,53 +62,72 @@ use crate::verbs::{CompletionChannel, SendOperation};
 /// An idle connection does not hear that its peer is gone (see
 /// [`cm`](crate::cm#what-nobody-hears-of)), unless it is [kept alive](Settings::keep_alive). What is
 /// sent then fails after [`Settings::retry_count`].
+#[derive(Clone)]
 pub struct Connection {
+    // Beside the handle, which has it too: a call on the data path reaches it by one pointer less.
     pub(super) shared: Arc<Shared>,
+    handle: Arc<Handle>,
+}
+
+/// The part of a connection that its clones share and its buffers and messages do not: dropping it ends the connection.
+struct Handle {
+    shared: Arc<Shared>,
     addresses: [Option<SocketAddr>; 2],
-    private_data: Vec<u8>,
-    pub(super) may_read: bool,
+    private_data: Box<[u8]>,
+    may_read: bool,
 }
 
 impl Connection {
     pub(super) fn new(
         state: State,
         channel: EventChannel,
-        completions: CompletionChannel,
         readiness: Arc<Readiness>,
         private_data: Vec<u8>,
         trace: &mut Trace,
     ) -> Result<Self> {
         let parts = state.parts.as_ref().expect("a new state has them");
-        parts.hasten();
-        let may_read = parts.may_read()?;
+        parts.set_min_rnr_timer();
+        let may_read = parts.allows_reads()?;
         let addresses = [parts.id.local_addr()?, parts.id.peer_addr()?];
         let name = match addresses[1] {
             Some(peer) => format!("the connection to {peer}"),
             None => format!("the connection of id {}", parts.id.token()),
         };
-        let longest = state.traffic.free.first().map_or(0, |buffer| buffer.len());
-        let shared = Shared::new(state, channel, completions, readiness, name, longest)?;
+        let longest = parts.send_buffer_size;
+        let shared = Shared::new(state, channel, readiness, name, longest)?;
         trace.local(addresses[0]);
         trace.is("connected");
         let shared = Arc::new(shared.traced(mem::take(trace)));
-        Ok(Self { shared, addresses, private_data, may_read })
+        let owner = Arc::clone(&shared);
+        let private_data = private_data.into_boxed_slice();
+        let handle = Handle { shared: owner, addresses, private_data, may_read };
+        Ok(Self { shared, handle: Arc::new(handle) })
     }
 
     /// The local address; `None` for one of InfiniBand.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.addresses[0]
+        self.handle.addresses[0]
     }
 
     /// The peer's address; `None` for one of InfiniBand.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.addresses[1]
+        self.handle.addresses[1]
     }
 
     /// What the peer's program sent along when it connected or accepted. On InfiniBand and RoCE as
     /// long as the message's field (56 bytes of a request, 196 of an answer), and zero where the
     /// peer did not fill it; on iWARP as long as it was sent.
     pub fn private_data(&self) -> &[u8] {
-        &self.private_data
+        &self.handle.private_data
+    }
+
+    /// What it has done so far: also when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    pub fn counters(&self) -> Result<Counters> {
+        self.shared.counters()
     }
 
     /// A buffer to send; waits until there is one.
@@ -158,58 +186,54 @@ impl Connection {
     /// # Errors
     ///
     /// Those of [`buffer`](Self::buffer) and [`post`](Self::post); [`ErrorKind::Invalid`] with
-    /// EMSGSIZE for more than a [buffer](Settings::buffer_size) holds. Then, and where there is no buffer in time,
+    /// EMSGSIZE for more than a [buffer](Settings::send_buffer_size) holds. Then, and where there is no buffer in time,
     /// nothing is sent.
     pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
-        self.post_bytes_with(bytes, Patience::FOREVER)
+        self.shared.post_bytes(bytes, SendOperation::Send, Patience::FOREVER)
     }
 
-    /// The same, waiting for a buffer for at most `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// As [`post_bytes`](Self::post_bytes), and [`ErrorKind::TimedOut`].
-    pub fn post_bytes_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<()> {
-        self.post_bytes_with(bytes, Patience::within(timeout))
-    }
-
-    /// The same, without waiting for a buffer.
+    /// Posts `bytes` as a message if a buffer is free.
     ///
     /// # Errors
     ///
     /// As [`post_bytes`](Self::post_bytes), and [`ErrorKind::WouldBlock`] as of
     /// [`try_buffer`](Self::try_buffer).
     pub fn try_post_bytes(&self, bytes: &[u8]) -> Result<()> {
-        self.post_bytes_with(bytes, Patience::None)
+        self.shared.post_bytes(bytes, SendOperation::Send, Patience::None)
     }
 
-    fn post_bytes_with(&self, bytes: &[u8], patience: Patience) -> Result<()> {
-        self.shared.post_bytes(bytes, SendOperation::Send, patience)
-    }
-
-    /// Sends the message in `buffer`, waits until that is done, and gives the buffer back. On
-    /// InfiniBand and RoCE the peer's device has it then; on iWARP this side's TCP.
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer. On InfiniBand and RoCE the peer's
+    /// device has the message then; on iWARP this side's TCP.
     ///
     /// # Errors
     ///
-    /// Those of [`post`](Self::post); [`ErrorKind::Failed`] where it cannot be sent.
+    /// The errors of [`start_send`](Self::start_send) and [`RemoteOperation::wait`].
     pub fn send(&self, buffer: Buffer) -> Result<Buffer> {
-        self.send_with(buffer, Patience::FOREVER)
+        self.start_send(buffer)?.wait()
     }
 
-    /// The same, for at most `timeout`. After that the message is on its way still, as one that was
-    /// [posted](Self::post).
+    /// Posts the message in `buffer` and returns the operation, which returns the buffer when the message is sent. If
+    /// the buffer is not needed, [`post`](Self::post) does less work.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`ErrorKind::TimedOut`].
-    pub fn send_timeout(&self, buffer: Buffer, timeout: Duration) -> Result<Buffer> {
-        self.send_with(buffer, Patience::within(timeout))
+    /// The errors of [`post`](Self::post).
+    pub fn start_send(&self, buffer: Buffer) -> Result<RemoteOperation<Buffer>> {
+        let (operation, length) = (buffer.operation(), buffer.capacity());
+        self.start(Operation::Send, buffer, operation, length, |buffer| buffer)
     }
 
-    fn send_with(&self, buffer: Buffer, patience: Patience) -> Result<Buffer> {
-        let operation = buffer.operation();
-        self.shared.carry_out(Operation::Send, buffer, operation, patience)
+    /// Posts `operation` with `buffer`, which is returned with `length` bytes and made the result.
+    pub(super) fn start<T>(
+        &self,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+        length: usize,
+        result: fn(Buffer) -> T,
+    ) -> Result<RemoteOperation<T>> {
+        let wanted = self.shared.start_wanted(what, buffer, operation)?;
+        Ok(RemoteOperation::posted(what, wanted, length, result))
     }
 
     /// Waits until what was posted has been sent.
@@ -248,7 +272,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`ErrorKind::Failed`] where the connection failed: with EMSGSIZE where the peer has sent a
-    /// message longer than a [buffer](Settings::buffer_size); [`ErrorKind::Overrun`] on iWARP, where
+    /// message longer than a [buffer](Settings::receive_buffer_size); [`ErrorKind::Overrun`] on iWARP, where
     /// there may have been [no buffer](Settings::receive_buffers) for a message, after those that had
     /// one; [`ErrorKind::DeviceGone`]; [`ErrorKind::Disconnected`] where this side has closed it first; [`ErrorKind::WrongProcess`] after
     /// a fork.
@@ -326,13 +350,6 @@ impl Connection {
         closed
     }
 
-    /// Two halves, for one who sends and one who receives. The connection ends with the last of
-    /// them.
-    pub fn split(self) -> (SendHalf, ReceiveHalf) {
-        let connection = Arc::new(self);
-        (SendHalf::new(Arc::clone(&connection)), ReceiveHalf::new(connection))
-    }
-
     /// Ends the connection at once: what is on its way is cut off, and messages that nobody has
     /// received are gone. The peer hears of the end.
     ///
@@ -341,11 +358,16 @@ impl Connection {
     pub fn abort(&self) {
         self.shared.abort();
     }
+
+    /// Whether the two sides have settled on reads and atomics of this side at all.
+    pub(super) fn may_read(&self) -> bool {
+        self.handle.may_read
+    }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [local, peer] = &self.addresses;
+        let [local, peer] = &self.handle.addresses;
         f.debug_struct("Connection")
             .field("local", local)
             .field("peer", peer)
@@ -360,7 +382,7 @@ impl AsFd for Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.abort();
     }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// use rdmacm::endpoint::{Connector, Settings};
 /// use std::time::Duration;
 ///
-/// let settings = Settings { buffer_size: 64 * 1024, ..Settings::default() };
+/// let settings = Settings { receive_buffer_size: 64 * 1024, ..Settings::default() };
 /// let connection = Connector::new()
 ///     .settings(settings)
 ///     .private_data(b"who I am")
@@ -155,7 +155,7 @@ impl Connector {
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, server: impl Into<Address>) -> Result<Connection> {
-        self.start(server)?.finish()
+        self.start(server)?.wait()
     }
 
     /// Begins to [connect](Self::connect), and does not wait: for event loops.

@@ -1,11 +1,8 @@
 //! What a connection or a socket has done, in numbers.
 
-use super::connection::Connection;
-use super::datagrams::DatagramSocket;
-use super::shared::{Operation, Shared};
+use super::operation::Operation;
 #[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::Result;
+use super::{Connection, DatagramSocket};
 
 /// What a [connection](Connection) or a [socket](DatagramSocket) has done so far, and what has come.
 ///
@@ -58,6 +55,7 @@ impl Counters {
             }
             Operation::Change => self.atomics += 1,
             Operation::Take
+            | Operation::Export
             | Operation::Receive
             | Operation::Flush
             | Operation::Close
@@ -75,33 +73,4 @@ impl Counters {
 
 fn bytes(length: usize) -> u64 {
     u64::try_from(length).expect("a length has at most 64 bits")
-}
-
-impl Shared {
-    fn counters(&self) -> Result<Counters> {
-        let guarded = self.lock("count what was done over")?;
-        Ok(guarded.state.traffic.counters)
-    }
-}
-
-impl Connection {
-    /// What it has done so far: also when it has ended.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn counters(&self) -> Result<Counters> {
-        self.shared.counters()
-    }
-}
-
-impl DatagramSocket {
-    /// What it has done so far.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn counters(&self) -> Result<Counters> {
-        self.shared.counters()
-    }
 }

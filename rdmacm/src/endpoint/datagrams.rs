@@ -9,23 +9,26 @@ use std::time::Duration;
 #[cfg(doc)]
 use super::Connection;
 use super::buffer::{Buffer, Message};
-use super::group::Group;
-use super::parts::Parts;
+use super::core::Outgoing;
+use super::counters::Counters;
+use super::group::{Group, Joining};
+use super::kernel_objects::{KernelObjects, NewEndpoint};
 use super::peer::{Home, Mark, Peer, Senders};
 use super::readiness::Readiness;
+use super::remote_operation::RemoteOperation;
 use super::rendezvous::Rendezvous;
 use super::resolving::Resolving;
 use super::settings::Settings;
-use super::shared::{Operation, Patience, Shared};
-use super::state::State;
+use super::shared::{Operation, Shared};
+use super::state::{Arrived, State};
 use super::trace::Trace;
-use super::traffic::Arrived;
+use super::wait::Patience;
 use crate::addr::{Address, IbAddress};
 use crate::cm::{CmId, EventChannel, Membership, PortSpace};
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
-use crate::verbs::{GRH_LENGTH, Mtu, QpState, SendOperation};
+use crate::verbs::{GRH_LENGTH, Mtu, QpState};
 
 const BIND: &str = "bind a datagram socket to";
 
@@ -70,7 +73,7 @@ impl Default for DatagramSettings {
 ///
 /// let local: SocketAddr = "10.0.0.1:0".parse()?;
 /// let socket = DatagramSocket::bind(local, &DatagramSettings::default())?;
-/// let server = socket.resolve("10.0.0.7:7174".parse::<SocketAddr>()?)?;
+/// let server = socket.resolve_peer("10.0.0.7:7174".parse::<SocketAddr>()?)?;
 /// socket.post_bytes_to(b"who is there?", &server)?;
 /// let (answer, sender) = socket.recv_from()?;
 /// println!("{sender:?} says {:?}", &*answer);
@@ -80,7 +83,7 @@ impl Default for DatagramSettings {
 /// # Peers
 ///
 /// An address and a port are not enough to send a datagram to: the peer's queue pair has to be
-/// known. [`resolve`](Self::resolve) asks for it where the peer listens, once; whoever has sent a
+/// known. [`resolve_peer`](Self::resolve_peer) asks for it where the peer listens, once; whoever has sent a
 /// datagram [comes with that](Self::recv_from); a [`Group`] has one for all that are in it. All
 /// are a [`Peer`], to send to as often as one likes.
 ///
@@ -160,18 +163,25 @@ impl DatagramSocket {
         let bytes = |mtu: Mtu| usize::try_from(mtu.bytes().unwrap_or(256)).expect("it fits");
         let mtu = bytes(port.active_mtu);
         // As long as a datagram may ever be: the port's MTU can grow.
-        let buffer_size = GRH_LENGTH + bytes(port.max_mtu).max(mtu);
+        let send_buffer_size = bytes(port.max_mtu).max(mtu);
+        let receive_buffer_size = GRH_LENGTH + send_buffer_size;
         let (send_buffers, receive_buffers) = (settings.send_buffers, settings.receive_buffers);
-        let made_of =
-            Settings { send_buffers, receive_buffers, buffer_size, ..Settings::default() };
-        let (parts, mut traffic, completions) = Parts::new(id, &made_of)?;
-        let qp = parts.queues.qp();
+        let made_of = Settings {
+            send_buffers,
+            receive_buffers,
+            send_buffer_size,
+            receive_buffer_size,
+            ..Settings::default()
+        };
+        let mut endpoint = NewEndpoint::create(id, &made_of, false)?;
+        let KernelObjects { id, queues, .. } = &endpoint.objects;
+        let qp = queues.qp();
         let mark = Mark::default();
         let home = Home::new(qp.pd(), &mark);
-        let (qp_num, qkey) = (qp.number(), parts.id.init_qp_attr(QpState::IB_QPS_INIT)?.qkey);
+        let (qp_num, qkey) = (qp.number(), id.init_qp_attr(QpState::IB_QPS_INIT)?.qkey);
         let (number, gid) = (route.port_num, route.local.gid);
         let senders = Senders::new(home.clone(), number, gid, qkey, settings.known_senders);
-        traffic.senders = Some(Box::new(senders));
+        endpoint.objects.senders = Some(Box::new(senders));
         let bound = listener.local_addr()?;
         // Last: who asks is told of a queue pair that receives.
         listener.listen(0)?;
@@ -180,10 +190,10 @@ impl DatagramSocket {
             Some(bound) => format!("the datagram socket at {bound}"),
             None => format!("the datagram socket of id {token}"),
         };
-        let mut state = State::new(parts, traffic);
-        state.rendezvous = Some(Box::new(Rendezvous::new(listener, source, home)));
+        let rendezvous = Rendezvous::new(listener, source, home);
+        let state = State::new(endpoint, Some(Box::new(rendezvous)));
         let readiness = Arc::new(Readiness::new(&channel)?);
-        let shared = Shared::new(state, channel, completions, readiness, name, mtu)?;
+        let shared = Shared::new(state, channel, readiness, name, mtu)?;
         let trace = Trace::socket(token, bound);
         trace.is("listening");
         Ok(Self { shared: Arc::new(shared.traced(trace)), address: bound, qp_num, mark })
@@ -206,52 +216,43 @@ impl DatagramSocket {
         self.shared.longest
     }
 
-    /// Asks the socket, or the program of another kind, that listens at `address`, where to send;
-    /// waits for the answer. Ask again where the peer may have been started again.
+    /// Asks the socket or other program that listens at `address` for its queue pair, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
+    #[doc(alias = "rdma_connect")]
+    pub fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
+        self.start_resolve_peer(address)?.wait()
+    }
+
+    /// Starts to ask the socket or other program that listens at `address` for its queue pair. Ask again if the peer may
+    /// have been restarted. Dropping the operation cancels it.
     ///
     /// [`CmId::resolve_addr`], [`CmId::resolve_route`], and the request by [`CmId::connect`] in the
     /// port space UDP, in C `rdma_connect` on an id for datagrams.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unreachable`] where nobody listens there, the peer's program refuses or does not
-    /// answer within a minute; [`ErrorKind::TimedOut`] where the address or the route is not found
-    /// within two seconds; [`ErrorKind::Invalid`] for an address of another family than the
-    /// socket's; [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has
-    /// ended; [`ErrorKind::WrongProcess`] after a fork.
-    #[doc(alias = "rdma_connect")]
-    pub fn resolve(&self, address: impl Into<Address>) -> Result<Peer> {
-        self.resolve_with(address.into(), Patience::FOREVER)
+    /// - [`ErrorKind::Invalid`] if `address` is of another family than the socket's.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] if the socket has ended.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    ///
+    /// Errors of the operation:
+    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or the peer refuses or does not answer within a
+    ///   minute.
+    /// - [`ErrorKind::TimedOut`] if the address or the route is not found within two seconds.
+    pub fn start_resolve_peer(&self, address: impl Into<Address>) -> Result<RemoteOperation<Peer>> {
+        Ok(Resolving::start(&self.shared, address.into())?.into())
     }
 
-    /// The same, for at most `timeout`.
+    /// What it has done so far.
     ///
     /// # Errors
     ///
-    /// As [`resolve`](Self::resolve), and [`ErrorKind::TimedOut`].
-    pub fn resolve_timeout(&self, address: impl Into<Address>, timeout: Duration) -> Result<Peer> {
-        self.resolve_with(address.into(), Patience::within(timeout))
-    }
-
-    /// The same, without waiting: to be tried again, with the same address, until it says something
-    /// else than [`ErrorKind::WouldBlock`]. The socket keeps an answer that nobody has asked for again, and the
-    /// descriptor stays readable; to give it up, and what has begun, [resolve](Self::resolve_timeout) the address
-    /// for no time.
-    ///
-    /// # Errors
-    ///
-    /// As [`resolve`](Self::resolve), and [`ErrorKind::WouldBlock`].
-    pub fn try_resolve(&self, address: impl Into<Address>) -> Result<Peer> {
-        self.resolve_with(address.into(), Patience::None)
-    }
-
-    fn resolve_with(&self, address: Address, patience: Patience) -> Result<Peer> {
-        let resolving = match patience {
-            Patience::None => Resolving::go_on(&self.shared, address),
-            _ => Resolving::begin(&self.shared, address),
-        }?;
-        let outcome = |state: &mut State| resolving.outcome(state);
-        self.shared.until(Operation::Resolve, patience, outcome)?.into_outcome()
+    /// [`ErrorKind::WrongProcess`] after a fork.
+    pub fn counters(&self) -> Result<Counters> {
+        self.shared.counters()
     }
 
     /// A buffer to send; waits until there is one.
@@ -315,83 +316,54 @@ impl DatagramSocket {
     /// EMSGSIZE for more than [`mtu`](Self::mtu) bytes. Then, and where there is no buffer in time,
     /// nothing is sent.
     pub fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
-        self.post_bytes_with(bytes, peer, Patience::FOREVER)
+        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, Patience::FOREVER)
     }
 
-    /// The same, waiting for a buffer for at most `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// As [`post_bytes_to`](Self::post_bytes_to), and [`ErrorKind::TimedOut`].
-    pub fn post_bytes_to_timeout(
-        &self,
-        bytes: &[u8],
-        peer: &Peer,
-        timeout: Duration,
-    ) -> Result<()> {
-        self.post_bytes_with(bytes, peer, Patience::within(timeout))
-    }
-
-    /// The same, without waiting for a buffer.
+    /// Posts `bytes` as a datagram to `peer` if a buffer is free.
     ///
     /// # Errors
     ///
     /// As [`post_bytes_to`](Self::post_bytes_to), and [`ErrorKind::WouldBlock`] as of
     /// [`try_buffer`](Self::try_buffer).
     pub fn try_post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
-        self.post_bytes_with(bytes, peer, Patience::None)
+        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, Patience::None)
     }
 
-    fn post_bytes_with(&self, bytes: &[u8], peer: &Peer, patience: Patience) -> Result<()> {
-        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, patience)
-    }
-
-    /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and gives the
-    /// buffer back. It may be lost after that.
+    /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and returns the buffer. The datagram
+    /// may be lost after that.
     ///
     /// # Errors
     ///
-    /// Those of [`post_to`](Self::post_to); [`ErrorKind::Failed`] where it cannot be sent.
+    /// The errors of [`post_to`](Self::post_to) and [`RemoteOperation::wait`].
     pub fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
-        self.send_with(buffer, peer, Patience::FOREVER)
+        self.start_send_to(buffer, peer)?.wait()
     }
 
-    /// The same, for at most `timeout`. After that the datagram is on its way still, as one that was
-    /// [posted](Self::post_to).
+    /// Posts the datagram in `buffer` to `peer` and returns the operation, which returns the buffer when the device has
+    /// sent the datagram.
     ///
     /// # Errors
     ///
-    /// As [`send_to`](Self::send_to), and [`ErrorKind::TimedOut`].
-    pub fn send_to_timeout(
-        &self,
-        buffer: Buffer,
-        peer: &Peer,
-        timeout: Duration,
-    ) -> Result<Buffer> {
-        self.send_with(buffer, peer, Patience::within(timeout))
-    }
-
-    fn send_with(&self, buffer: Buffer, peer: &Peer, patience: Patience) -> Result<Buffer> {
+    /// The errors of [`post_to`](Self::post_to).
+    pub fn start_send_to(&self, buffer: Buffer, peer: &Peer) -> Result<RemoteOperation<Buffer>> {
         let operation = self.operation(&buffer, peer)?;
-        self.shared.carry_out(Operation::Send, buffer, operation, patience)
+        let length = buffer.capacity();
+        let wanted = self.shared.start_wanted(Operation::Send, buffer, operation)?;
+        Ok(RemoteOperation::posted(Operation::Send, wanted, length, |buffer| buffer))
     }
 
     /// What sends `buffer` to `peer`.
-    pub(super) fn operation<'a>(
-        &self,
-        buffer: &Buffer,
-        peer: &'a Peer,
-    ) -> Result<SendOperation<'a>> {
-        self.send_to_peer(peer, buffer.imm_data())
+    pub(super) fn operation<'a>(&self, buffer: &Buffer, peer: &'a Peer) -> Result<Outgoing<'a>> {
+        self.send_to_peer(peer, buffer.datagram_imm_data()?)
     }
 
     pub(super) fn send_to_peer<'a>(
         &self,
         peer: &'a Peer,
         imm_data: Option<u32>,
-    ) -> Result<SendOperation<'a>> {
-        let destination = peer.destination(Operation::Send.name(), &self.mark)?;
-        Ok(SendOperation::SendTo { destination, imm_data })
+    ) -> Result<Outgoing<'a>> {
+        let address = peer.address(Operation::Send.name(), &self.mark)?;
+        Ok(Outgoing::Datagram { address, qp_num: peer.qp_num(), qkey: peer.qkey(), imm_data })
     }
 
     /// Waits until what was posted has been sent.
@@ -467,45 +439,37 @@ impl DatagramSocket {
         (Message::new(arrived, &self.shared), sender)
     }
 
-    /// Joins a multicast group, and waits until that is done. The socket is in it until the
-    /// [`Group`] is dropped.
-    ///
-    /// [`CmId::join_multicast`], which see about memberships and groups.
+    /// Joins a multicast group, and waits until the socket is in it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with EADDRINUSE where the socket is in the group already; those of
-    /// [`CmId::join_multicast`], and of its event; [`ErrorKind::Disconnected`] or
-    /// [`ErrorKind::DeviceGone`] where the socket has ended; [`ErrorKind::WrongProcess`] after a
-    /// fork.
+    /// The errors of [`start_join_multicast`](Self::start_join_multicast) and [`RemoteOperation::wait`].
     #[doc(alias = "rdma_join_multicast")]
-    pub fn join(&self, group: impl Into<Address>, membership: Membership) -> Result<Group> {
-        Group::join(&self.shared, group.into(), membership, Patience::FOREVER)
-    }
-
-    /// The same, for at most `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// As [`join`](Self::join), and [`ErrorKind::TimedOut`].
-    pub fn join_timeout(
+    pub fn join_multicast(
         &self,
         group: impl Into<Address>,
         membership: Membership,
-        timeout: Duration,
     ) -> Result<Group> {
-        Group::join(&self.shared, group.into(), membership, Patience::within(timeout))
+        self.start_join_multicast(group, membership)?.wait()
     }
 
-    /// The same, without waiting: to be tried again, with the same group, until it says something
-    /// else than [`ErrorKind::WouldBlock`]. Until then the descriptor stays readable when there is an answer;
-    /// [`join_timeout`](Self::join_timeout) with no time gives it up.
+    /// Starts to join a multicast group. The socket is in it until the [`Group`] is dropped. Dropping the operation
+    /// leaves the group.
+    ///
+    /// [`CmId::join_multicast`], which describes memberships and groups.
     ///
     /// # Errors
     ///
-    /// As [`join`](Self::join), and [`ErrorKind::WouldBlock`].
-    pub fn try_join(&self, group: impl Into<Address>, membership: Membership) -> Result<Group> {
-        Group::join(&self.shared, group.into(), membership, Patience::None)
+    /// - [`ErrorKind::Invalid`] with EADDRINUSE if the socket is in the group already, or joins it.
+    /// - The errors of [`CmId::join_multicast`], and, of the operation, those of its event.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] if the socket has ended.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn start_join_multicast(
+        &self,
+        group: impl Into<Address>,
+        membership: Membership,
+    ) -> Result<RemoteOperation<Group>> {
+        Ok(Joining::start(&self.shared, group.into(), membership)?.into())
     }
 
     /// Ends the socket at once: what is on its way is cut off, and datagrams that nobody has

@@ -1,22 +1,24 @@
 //! Multicast groups that a socket is in.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 
 #[cfg(doc)]
 use super::DatagramSocket;
+use super::core::EndReason;
 use super::peer::Peer;
-use super::shared::{Operation, Patience, Shared};
+use super::shared::{Operation, Shared};
 use super::state::State;
-use super::traffic::End;
+use super::wait::Patience;
 use crate::addr::Address;
 use crate::cm::Membership;
-use crate::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 
 /// A multicast group that a socket is in, until this is dropped.
 ///
-/// Of [`DatagramSocket::join`]. What is sent to its [`peer`](Self::peer) goes to all that are in the
+/// Of [`DatagramSocket::join_multicast`]. What is sent to its [`peer`](Self::peer) goes to all that are in the
 /// group, to this socket too; what the others send is [received](DatagramSocket::recv_from) with the
 /// rest.
 pub struct Group {
@@ -29,18 +31,6 @@ pub struct Group {
 const LEAVE: &str = "leave a multicast group on";
 
 impl Group {
-    pub(super) fn join(
-        shared: &Arc<Shared>,
-        address: Address,
-        membership: Membership,
-        patience: Patience,
-    ) -> Result<Self> {
-        let waits = !matches!(patience, Patience::None);
-        let joining = Joining::begin(shared, address, membership, waits)?;
-        let answer = shared.until(Operation::Join, patience, |state| joining.answer(state));
-        joining.end(answer.and_then(|answer| answer))
-    }
-
     /// All that are in the group, to send to.
     pub fn peer(&self) -> &Peer {
         &self.peer
@@ -95,62 +85,63 @@ impl fmt::Debug for Group {
     }
 }
 
-/// A group that is being joined. Dropped before that is at its end, it is left.
+/// The joining of a group, until its outcome is taken. Dropping it leaves the group.
 #[derive(Debug)]
-pub(super) struct Joining<'a> {
-    shared: &'a Arc<Shared>,
+pub(super) struct Joining {
+    shared: Arc<Shared>,
     address: Address,
-    /// Whether somebody waits for it, and no other is to be told.
-    waits: bool,
+    /// The group was handed out, which is what leaves it.
+    is_joined: bool,
 }
 
-impl<'a> Joining<'a> {
-    pub(super) fn begin(
-        shared: &'a Arc<Shared>,
+impl Joining {
+    /// Starts to join the group of `address`.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
         address: Address,
         membership: Membership,
-        waits: bool,
     ) -> Result<Self> {
         shared.rendezvous(Operation::Join, |rendezvous, parts| {
-            if rendezvous.groups.begin(address, membership, waits)? {
-                let joined = parts.id.join_multicast(address, membership);
-                return joined.inspect_err(|_| rendezvous.groups.forget(address));
-            }
-            Ok(())
+            rendezvous.groups.begin(address)?;
+            let joined = parts.id.join_multicast(address, membership);
+            joined.inspect_err(|_| rendezvous.groups.forget(address))
         })?;
-        Ok(Self { shared, address, waits })
+        Ok(Self { shared: Arc::clone(shared), address, is_joined: false })
     }
 
-    /// What has come of it, where that is known or will not be.
-    pub(super) fn answer(&self, state: &mut State) -> Option<Result<Result<Peer>, End>> {
+    pub(super) fn wait(&mut self, patience: Patience) -> Result<Group> {
+        let is_try = matches!(patience, Patience::None);
+        let answer = |state: &mut State| self.answer(state, is_try);
+        let answer = self.shared.until(Operation::Join, patience, answer)?;
+        Ok(self.joined(answer?))
+    }
+
+    /// Returns the answer if it is known or will not be. If not, `is_try` says whether the descriptor is to become
+    /// readable when it is.
+    pub(super) fn answer(
+        &self,
+        state: &mut State,
+        is_try: bool,
+    ) -> Option<Result<Result<Peer>, EndReason>> {
         let rendezvous = state.rendezvous.as_mut();
-        match rendezvous.and_then(|found| found.groups.answer(self.address, self.waits)) {
+        match rendezvous.and_then(|found| found.groups.answer(self.address, is_try)) {
             Some(answer) => Some(Ok(answer)),
-            None => state.traffic.end.map(Err),
+            None => state.core.end().map(Err),
         }
     }
 
-    /// The group, where that was the answer. It goes on being joined where there is none yet.
-    pub(super) fn end(self, answer: Result<Peer>) -> Result<Group> {
-        let (shared, address) = (self.shared, self.address);
-        match answer {
-            Ok(peer) => {
-                mem::forget(self);
-                Ok(Group { shared: Arc::clone(shared), address, peer, is_left: false })
-            }
-            Err(error) => {
-                if *error.kind() == ErrorKind::WouldBlock {
-                    mem::forget(self);
-                }
-                Err(error)
-            }
-        }
+    /// Returns the group, whose members `peer` reaches.
+    pub(super) fn joined(&mut self, peer: Peer) -> Group {
+        self.is_joined = true;
+        Group { shared: Arc::clone(&self.shared), address: self.address, peer, is_left: false }
     }
 }
 
-impl Drop for Joining<'_> {
+impl Drop for Joining {
     fn drop(&mut self) {
-        let _ = leave(self.shared, self.address);
+        if !self.is_joined {
+            let _ = leave(&self.shared, self.address);
+        }
     }
 }
 

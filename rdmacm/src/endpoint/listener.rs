@@ -8,17 +8,15 @@ use std::time::{Duration, Instant};
 use super::connecting::Connecting;
 use super::connection::Connection;
 use super::deadline::{has_passed, within};
-use super::parts::Parts;
+use super::kernel_objects::NewEndpoint;
 use super::port::Ports;
 use super::settings::Settings;
 use super::trace::{Asked, Trace};
-use super::traffic::Traffic;
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
+use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::process::Process;
-use crate::turn::{Taken, Turn};
-use crate::verbs::CompletionChannel;
 
 const WAIT_FOR: &str = "wait for";
 
@@ -36,8 +34,8 @@ pub struct Listener {
     channel: EventChannel,
     address: Option<SocketAddr>,
     process: Process,
-    /// Who reads the channel: one thread at a time.
-    turn: Turn,
+    /// Held by the one thread that reads the channel.
+    reader: HandoffMutex<()>,
     /// The device is gone, of which one event has told.
     is_gone: AtomicBool,
     trace: Trace,
@@ -61,10 +59,11 @@ impl Listener {
         channel.set_nonblocking(true)?;
         let id = listening(&channel, address.into())?;
         let address = id.local_addr()?;
-        let (process, turn, is_gone) = (Process::current(), Turn::default(), AtomicBool::default());
+        let (process, reader) = (Process::current(), HandoffMutex::default());
+        let is_gone = AtomicBool::default();
         let trace = Trace::listener(id.token(), address);
         trace.is("listening");
-        Ok(Self { id, channel, address, process, turn, is_gone, trace })
+        Ok(Self { id, channel, address, process, reader, is_gone, trace })
     }
 
     /// The address that it listens on; `None` for one of InfiniBand.
@@ -99,7 +98,7 @@ impl Listener {
     /// As [`incoming`](Self::incoming), and [`ErrorKind::WouldBlock`].
     pub fn try_incoming(&self) -> Result<Incoming> {
         // Who waits takes what comes.
-        let Some(_turn) = self.take_turn(Some(Instant::now()))? else {
+        let Some(_reader) = self.lock_reader(Some(Instant::now()))? else {
             return Err(self.failed(ErrorKind::WouldBlock));
         };
         loop {
@@ -117,7 +116,7 @@ impl Listener {
     }
 
     fn incoming_by(&self, deadline: Option<Instant>) -> Result<Incoming> {
-        let Some(_turn) = self.take_turn(deadline)? else {
+        let Some(_reader) = self.lock_reader(deadline)? else {
             return Err(self.failed(ErrorKind::TimedOut));
         };
         loop {
@@ -150,11 +149,15 @@ impl Listener {
 }
 
 impl Listener {
-    /// This thread's turn to read the channel; not in a forked child, where it may never come.
-    fn take_turn(&self, deadline: Option<Instant>) -> Result<Option<Taken<'_>>> {
+    /// Waits until this thread may read the channel; not in a forked child, where that may never be.
+    /// Returns `None` if it may not at `deadline`.
+    fn lock_reader(&self, deadline: Option<Instant>) -> Result<Option<HandoffGuard<'_, ()>>> {
         let here = self.process.check();
         here.map_err(|refused| refused.during(WAIT_FOR, self.subject()))?;
-        Ok(self.turn.take(deadline))
+        let reader = self.reader.lock_until(deadline);
+        reader.map_err(|HeldByThisThread| {
+            self.failed(ErrorKind::WouldDeadlock("this thread waits on it already"))
+        })
     }
 
     /// That more may come.
@@ -255,7 +258,7 @@ impl Incoming {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connection> {
-        self.start(settings, private_data, timeout)?.finish()
+        self.start(settings, private_data, timeout)?.wait()
     }
 
     /// Accepts, and does not wait until the connection stands: for event loops. All but that is as
@@ -318,16 +321,16 @@ fn accept(
     settings: &Settings,
     private_data: &[u8],
     until: Option<Instant>,
-) -> Result<((Parts, Traffic, CompletionChannel), EventChannel)> {
+) -> Result<(NewEndpoint, EventChannel)> {
     if has_passed(until) {
         let subject = format!("the request of id {}", id.token());
         return Err(Error::new("accept", subject, ErrorKind::TimedOut));
     }
     let channel = EventChannel::new()?;
     id.migrate(&channel)?;
-    let parts = Parts::new(id, settings)?;
-    parts.0.id.accept(&settings.param(private_data))?;
-    Ok((parts, channel))
+    let endpoint = NewEndpoint::create(id, settings, true)?;
+    endpoint.objects.id.accept(&settings.param(private_data))?;
+    Ok((endpoint, channel))
 }
 
 /// The next event on `channel`, or `None` if none came until `deadline`. A signal ends no wait.

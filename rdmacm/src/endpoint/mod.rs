@@ -23,11 +23,13 @@
 //! 4 KiB, which are 128 KiB for each connection and 125 MiB for a thousand, against `RLIMIT_MEMLOCK` of
 //! the user; on iWARP two buffers more, and a page where it is kept alive. It is less with fewer
 //! [`receive_buffers`](Settings::receive_buffers) and [`send_buffers`](Settings::send_buffers), and with
-//! a smaller [`buffer_size`](Settings::buffer_size), down to one page: 2 of each and 512 bytes are one.
+//! smaller ones ([`send_buffer_size`](Settings::send_buffer_size),
+//! [`receive_buffer_size`](Settings::receive_buffer_size)), down to one page: 2 of each and 512 bytes are one.
 //!
 //! Three descriptors go with each connection: two
 //! channels, and the one that wakes; a fourth with one that is [kept
-//! alive](Settings::keep_alive), and at first with one that has connected over iWARP.
+//! alive](Settings::keep_alive), and at first with one that has connected over iWARP; and one more with
+//! one on which a thread waits after a call that does not wait has found nothing.
 //!
 //! # Buffers
 //!
@@ -46,7 +48,7 @@
 //!
 //! [`Connection::export`] lets the peer reach [`Memory`]; the descriptor of that goes there in a
 //! message, and makes the [`Remote`] that the peer reads, writes and changes numbers in, without
-//! this side's help; or, without waiting for what comes of it, begins to: [`Pending`].
+//! this side's help: each such call waits, or starts a [`RemoteOperation`].
 //! Bounds and rights are checked where the call is made, as far as they are known there, and by
 //! this side's device in any case.
 //!
@@ -58,7 +60,7 @@
 //!
 //! # What happens at the end
 //!
-//! Dropping a [`Connection`] ends it at once and waits for nobody: the peer hears of the end, the
+//! Dropping the last handle of a [`Connection`] ends it at once and waits for nobody: the peer hears of the end, the
 //! kernel's objects go, and what was posted is cut off; [`Connection::close`] waits instead. Memory
 //! that the device may still use is freed after the queue pair is destroyed, never before, in
 //! whatever order things are dropped, and also where they are forgotten.
@@ -81,34 +83,36 @@
 //!
 //! Making a connection registers memory, which pins pages; ending one, or an attempt at one,
 //! destroys kernel objects. On iWARP the kernel connects TCP in the middle of
-//! [`Connector::connect`] or of a [`Connecting::try_finish`], which no deadline ends, and a
+//! [`Connector::connect`] or of a [`Connecting::try_wait`], which no deadline ends, and a
 //! connection that is given up while its peer has not answered takes until the driver gives up too
 //! (siw about 10 s).
 #![forbid(unsafe_code)]
 
 // Of what the crate keeps to itself below this, the following is used, besides what keeps errors, locks and forks apart: a
-// registration with one small buffer more (`Buffer::alloc_and_one`), as keeping alive would cost a page otherwise; events
+// registration with one small buffer more and one of two lengths of buffers (`Buffer::alloc_groups`), as each would cost a page otherwise; events
 // that are read sixteen at a time (`CompletionChannel::drop_events`); memory that a thread registers for a task
 // (`Memory::same`), which as a public copy would let two write to it at once; and tokio's reactor, which the channels'
 // futures share.
+mod blocked_ops;
 mod buffer;
 mod connecting;
 mod connection;
 mod connector;
+mod core;
 mod counters;
 mod datagrams;
 mod deadline;
+mod export;
 mod group;
-mod halves;
-mod keep_alive;
+mod kernel_objects;
 mod listener;
-mod overrun;
-mod parts;
+mod operation;
 mod peer;
-mod pending;
 mod port;
 mod readiness;
 mod remote;
+mod remote_memory;
+mod remote_operation;
 mod rendezvous;
 mod resolving;
 mod sending;
@@ -116,25 +120,27 @@ mod settings;
 mod shared;
 mod spin;
 mod state;
-mod tasks;
+mod timer;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod trace;
-mod traffic;
+mod wait;
 
+#[cfg(fuzzing)]
+pub(crate) use self::core::fuzzing;
 pub use buffer::{Buffer, Message};
 pub use connecting::Connecting;
 pub use connection::Connection;
 pub use connector::Connector;
 pub use counters::Counters;
 pub use datagrams::{DatagramSettings, DatagramSocket};
+pub use export::{Export, RegisteredMemory};
 pub use group::Group;
-pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::{Incoming, Listener};
 pub use peer::Peer;
-pub use pending::Pending;
-pub use remote::{Export, Remote, Rights};
+pub use remote_memory::{Remote, Rights};
+pub use remote_operation::RemoteOperation;
 pub use settings::Settings;
 
 pub use crate::cm::{ConnParam, Membership, RejectReason};
-pub use crate::verbs::Memory;
+pub use crate::verbs::{Memory, ProtectionDomain};

@@ -12,13 +12,11 @@ use super::{DatagramSettings, DatagramSocket, Group};
 use crate::cm::DatagramParam;
 use crate::device::Gid;
 use crate::error::{Error, Result};
-use crate::verbs::{
-    AddressHandle, Completion, DatagramSource, Destination, GRH_LENGTH, ProtectionDomain,
-};
+use crate::verbs::{AddressHandle, Completion, DatagramSource, GRH_LENGTH, ProtectionDomain};
 
 /// Whom datagrams go to: another socket, or all that are in a multicast group.
 ///
-/// Of [`DatagramSocket::resolve`], [`DatagramSocket::recv_from`] and [`Group::peer`], and good for
+/// Of [`DatagramSocket::resolve_peer`], [`DatagramSocket::recv_from`] and [`Group::peer`], and good for
 /// sending on that socket. Two are equal that are the same queue pair at the same address, however
 /// they were found, so that a received datagram can be told to be from whom it should be. A clone
 /// is cheap and the same; any thread may have one.
@@ -100,18 +98,19 @@ impl Peer {
         self.inner.handle.get().is_some()
     }
 
-    /// Where to send, on the socket that has `mark`.
-    pub(super) fn destination(
-        &self,
-        operation: &'static str,
-        mark: &Mark,
-    ) -> Result<Destination<'_>> {
-        let Inner { home: Home { pd, mark: home }, way, place, qkey, handle } = &*self.inner;
+    /// The Q_Key of the peer's queue pair.
+    pub(super) fn qkey(&self) -> u32 {
+        self.inner.qkey
+    }
+
+    /// Returns the address handle of the peer, for the socket that has `mark`.
+    pub(super) fn address(&self, operation: &'static str, mark: &Mark) -> Result<&AddressHandle> {
+        let Inner { home: Home { pd, mark: home }, way, handle, .. } = &*self.inner;
         if !Arc::ptr_eq(home, mark) {
             let subject = format!("a datagram to {self:?}");
             return Err(Error::invalid(operation, subject, "the peer is of another socket"));
         }
-        let address = match handle.get() {
+        Ok(match handle.get() {
             Some(address) => address,
             None => {
                 let made = match way {
@@ -120,8 +119,7 @@ impl Peer {
                 }?;
                 handle.get_or_init(|| made)
             }
-        };
-        Ok(Destination { address, qp_num: place.qp_num, qkey: *qkey })
+        })
     }
 }
 

@@ -2,14 +2,14 @@
 //! the peer, or another thread rings.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::timerfd::TimerFd;
 
+use super::timer::Timer;
 use crate::cm::EventChannel;
 use crate::error::{Error, Result};
 use crate::lock::unpoisoned;
@@ -35,6 +35,8 @@ const TIMER: u64 = 3;
 pub(super) struct Readiness {
     pub(super) epoll: Arc<Epoll>,
     bell: Arc<EventFd>,
+    /// A second epoll instance over the same descriptors, made when a thread first blocks beside an event loop.
+    apart: OnceLock<Epoll>,
 }
 
 /// What is to be read.
@@ -56,63 +58,105 @@ impl Readiness {
         // Added here, as that may fail, and listened to later.
         let bell = bell().map_err(failed)?;
         epoll.add(&*bell, silence()).map_err(failed)?;
-        Ok(Self { epoll: Arc::new(epoll), bell })
+        Ok(Self { epoll: Arc::new(epoll), bell, apart: OnceLock::new() })
     }
 
     /// For those on `completions` too, whose events need not be read: each tells once.
     pub(super) fn add_completions(&self, completions: &CompletionChannel) -> Result<()> {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, COMPLETION);
-        self.epoll.add(completions, event).map_err(failed)
+        self.epoll.add(completions, completion()).map_err(failed)
     }
 
     /// For `timer` too.
-    pub(super) fn add_timer(&self, timer: &TimerFd) -> Result<()> {
+    pub(super) fn add_timer(&self, timer: &Timer) -> Result<()> {
         self.epoll.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(failed)
     }
 
     /// Has the bell ring, which wakes who sleeps and who will, or not any more.
-    pub(super) fn ring(&self, rings: bool) {
+    ///
+    /// # Errors
+    ///
+    /// Those of `epoll_ctl`, which a filter of system calls may refuse.
+    pub(super) fn ring(&self, rings: bool) -> Result<()> {
         let mut event = if rings { ringing() } else { silence() };
-        let rung = self.epoll.modify(&*self.bell, &mut event);
-        rung.expect("it was added, and changing needs no memory");
+        self.epoll.modify(&*self.bell, &mut event).map_err(not_woken)
+    }
+
+    /// Makes the epoll instance of [`wait_apart`](Self::wait_apart), unless it was made before.
+    pub(super) fn make_apart(
+        &self,
+        channel: &EventChannel,
+        completions: Option<&CompletionChannel>,
+        timer: Option<&Timer>,
+    ) -> Result<()> {
+        if self.apart.get().is_some() {
+            return Ok(());
+        }
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENT)).map_err(failed)?;
+        if let Some(completions) = completions {
+            epoll.add(completions, completion()).map_err(failed)?;
+        }
+        if let Some(timer) = timer {
+            epoll.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(failed)?;
+        }
+        epoll.add(&*self.bell, silence()).map_err(failed)?;
+        // One thread at a time makes it: the state is locked.
+        let _ = self.apart.set(epoll);
+        Ok(())
+    }
+
+    /// Sleeps as [`wait`](Self::wait) does, without taking events from the descriptor. The bell wakes it only by
+    /// [`wake_apart`](Self::wake_apart).
+    pub(super) fn wait_apart(&self, deadline: Option<Instant>) -> Result<Ready> {
+        look(self.apart.get().unwrap_or(&self.epoll), timeout(deadline))
+    }
+
+    /// Wakes the thread that [waits apart](Self::wait_apart), or the next one that does.
+    pub(super) fn wake_apart(&self) -> Result<()> {
+        let Some(apart) = self.apart.get() else { return Ok(()) };
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+        apart.modify(&*self.bell, &mut EpollEvent::new(flags, RINGING)).map_err(not_woken)
     }
 
     /// Sleeps until there is something to read, the bell rings, a signal comes, or `deadline` has
     /// passed.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Result<Ready> {
-        let timeout = match deadline {
-            None => EpollTimeout::NONE,
-            Some(deadline) => {
-                // Rounded up: a wait that ends early would spin through its last millisecond.
-                let rest = deadline.saturating_duration_since(Instant::now());
-                let rest = (rest + Duration::from_micros(999)).as_millis();
-                EpollTimeout::try_from(rest).unwrap_or(EpollTimeout::MAX)
-            }
-        };
-        self.look(timeout)
+        look(&self.epoll, timeout(deadline))
     }
 
     /// What there is to read now.
     pub(super) fn now(&self) -> Result<Ready> {
-        self.look(EpollTimeout::ZERO)
+        look(&self.epoll, EpollTimeout::ZERO)
     }
+}
 
-    fn look(&self, timeout: EpollTimeout) -> Result<Ready> {
-        let mut events = [EpollEvent::empty(); 4];
-        let count = match self.epoll.wait(&mut events, timeout) {
-            Err(Errno::EINTR) => 0,
-            other => other.map_err(|errno| Error::os("wait for", "a connection", errno))?,
-        };
-        let mut ready = Ready::default();
-        for event in &events[..count] {
-            ready.event |= event.data() == EVENT;
-            let is_of_completions = event.data() == COMPLETION;
-            ready.completion |= is_of_completions;
-            ready.gone |= is_of_completions && event.events().contains(EpollFlags::EPOLLERR);
-            ready.timer |= event.data() == TIMER;
+fn timeout(deadline: Option<Instant>) -> EpollTimeout {
+    match deadline {
+        None => EpollTimeout::NONE,
+        Some(deadline) => {
+            // Rounded up: a wait that ends early would spin through its last millisecond.
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let rest = rest.saturating_add(Duration::from_micros(999)).as_millis();
+            EpollTimeout::try_from(rest).unwrap_or(EpollTimeout::MAX)
         }
-        Ok(ready)
     }
+}
+
+fn look(epoll: &Epoll, timeout: EpollTimeout) -> Result<Ready> {
+    let mut events = [EpollEvent::empty(); 4];
+    let count = match epoll.wait(&mut events, timeout) {
+        Err(Errno::EINTR) => 0,
+        other => other.map_err(|errno| Error::os("wait for", "a connection", errno))?,
+    };
+    let mut ready = Ready::default();
+    for event in events.iter().take(count) {
+        ready.event |= event.data() == EVENT;
+        let is_of_completions = event.data() == COMPLETION;
+        ready.completion |= is_of_completions;
+        ready.gone |= is_of_completions && event.events().contains(EpollFlags::EPOLLERR);
+        ready.timer |= event.data() == TIMER;
+    }
+    Ok(ready)
 }
 
 impl AsFd for Readiness {
@@ -123,6 +167,14 @@ impl AsFd for Readiness {
 
 fn failed(errno: Errno) -> Error {
     Error::os("make", "what wakes a connection", errno)
+}
+
+fn not_woken(errno: Errno) -> Error {
+    Error::os("wake", "those that wait for a connection", errno)
+}
+
+fn completion() -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, COMPLETION)
 }
 
 fn ringing() -> EpollEvent {

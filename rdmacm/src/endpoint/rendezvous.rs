@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::peer::{Home, Peer};
 use crate::addr::Address;
-use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, Membership, PortSpace};
+use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::registry::Token;
 
@@ -28,8 +28,8 @@ pub(super) struct Rendezvous {
 pub(super) struct Resolution {
     id: CmId,
     address: Address,
-    /// A call waits for it, and no other is to have what comes of it.
-    is_claimed: bool,
+    /// The last call that asked for the outcome did not wait: the descriptor becomes readable when it is known.
+    is_tried: bool,
     outcome: Option<Result<Peer>>,
 }
 
@@ -38,27 +38,19 @@ impl Rendezvous {
         Self { listener, source, home, resolutions: Vec::new(), groups: Groups::default() }
     }
 
-    /// Begins to resolve `address`, or goes on with what nobody has claimed; the name of that.
-    pub(super) fn resolve(
-        &mut self,
-        channel: &EventChannel,
-        address: Address,
-        is_claimed: bool,
-    ) -> Result<Token> {
-        let mut unclaimed = self.resolutions.iter_mut().filter(|begun| !begun.is_claimed);
-        if let Some(begun) = unclaimed.find(|begun| begun.address == address) {
-            begun.is_claimed = is_claimed;
-            return Ok(begun.id.token());
-        }
+    /// Starts to resolve `address`; returns the token of the resolution.
+    pub(super) fn resolve(&mut self, channel: &EventChannel, address: Address) -> Result<Token> {
         let id = CmId::new(channel, PortSpace::Udp)?;
         id.resolve_addr(Some(self.source), address, PATIENCE)?;
         let token = id.token();
-        self.resolutions.push(Resolution { id, address, is_claimed, outcome: None });
+        self.resolutions.push(Resolution { id, address, is_tried: false, outcome: None });
         Ok(token)
     }
 
-    /// The resolution `token`, if something has come of it.
-    pub(super) fn resolved(&mut self, token: Token) -> Option<Resolution> {
+    /// Returns the resolution `token` if its outcome is known. If not, `is_try` says whether the caller does not wait.
+    pub(super) fn resolved(&mut self, token: Token, is_try: bool) -> Option<Resolution> {
+        let begun = self.resolutions.iter_mut().find(|begun| begun.id.token() == token)?;
+        begun.is_tried = is_try;
         self.take(|begun| begun.id.token() == token && begun.outcome.is_some())
     }
 
@@ -67,20 +59,15 @@ impl Rendezvous {
         self.take(|begun| begun.id.token() == token)
     }
 
-    /// An answer that nobody has fetched whose address this is.
-    pub(super) fn unfetched(&mut self, address: Address) -> Option<Resolution> {
-        self.take(|begun| !begun.is_claimed && begun.address == address && begun.outcome.is_some())
-    }
-
     fn take(&mut self, which: impl FnMut(&Resolution) -> bool) -> Option<Resolution> {
         let place = self.resolutions.iter().position(which)?;
         Some(self.resolutions.swap_remove(place))
     }
 
-    /// Whether something has come of what nobody waits for.
+    /// Returns `true` if an outcome is known for which a call has asked that did not wait.
     pub(super) fn has_answer(&self) -> bool {
-        let mut unclaimed = self.resolutions.iter().filter(|begun| !begun.is_claimed);
-        unclaimed.any(|begun| begun.outcome.is_some()) || self.groups.has_answer()
+        let mut tried = self.resolutions.iter().filter(|begun| begun.is_tried);
+        tried.any(|begun| begun.outcome.is_some()) || self.groups.has_answer()
     }
 
     /// Takes note of `event`, and goes on from there. The socket has the queue pair `qp_num`.
@@ -147,15 +134,13 @@ fn peer_of(home: &Home, event: &Event) -> Result<Peer> {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     joined: Vec<Joined>,
-    /// Why the socket is not in groups any more that it was in.
-    lost: Vec<Error>,
 }
 
 #[derive(Debug)]
 struct Joined {
     address: Address,
-    membership: Membership,
-    is_claimed: bool,
+    /// The last call that asked for the answer did not wait: the descriptor becomes readable when it is known.
+    is_tried: bool,
     state: Joining,
 }
 
@@ -166,45 +151,32 @@ enum Joining {
     Answered(Result<Peer>),
     /// Somebody has been told.
     Told,
-    /// It was left by the network.
-    Lost(Error),
+    /// The network has taken the socket out of the group. A receiving call reports that once, however often the
+    /// kernel reports it.
+    Lost {
+        error: Error,
+        is_reported: bool,
+    },
 }
 
 impl Groups {
-    /// Whether the socket is to begin to join `address`, which is noted then.
-    pub(super) fn begin(
-        &mut self,
-        address: Address,
-        membership: Membership,
-        is_claimed: bool,
-    ) -> Result<bool> {
-        let place = self.joined.iter_mut().find(|joined| joined.address == address);
-        match place {
-            None => {
-                let state = Joining::Begun;
-                self.joined.push(Joined { address, membership, is_claimed, state });
-                Ok(true)
-            }
-            Some(joined) if !joined.is_claimed && joined.membership == membership => {
-                joined.is_claimed = is_claimed;
-                Ok(false)
-            }
-            Some(_) => {
-                let reason = "the socket is in the group, or joins it".into();
-                let kind = ErrorKind::Invalid { errno: libc::EADDRINUSE, reason };
-                Err(Error::new("join the multicast group", address.to_string(), kind))
-            }
+    /// Records that the socket joins the group of `address`.
+    pub(super) fn begin(&mut self, address: Address) -> Result<()> {
+        if self.find(address).is_some() {
+            let reason = "the socket is in the group, or joins it".into();
+            let kind = ErrorKind::Invalid { errno: libc::EADDRINUSE, reason };
+            return Err(Error::new("join the multicast group", address.to_string(), kind));
         }
+        self.joined.push(Joined { address, is_tried: false, state: Joining::Begun });
+        Ok(())
     }
 
-    /// What has come of joining `address`, for who waits for it, or for who does not.
-    pub(super) fn answer(&mut self, address: Address, waits: bool) -> Option<Result<Peer>> {
-        let joined = self.find(address).filter(|joined| joined.is_claimed == waits)?;
+    /// Returns the outcome of joining `address`, once. If it is not known, `is_try` says whether the caller does not wait.
+    pub(super) fn answer(&mut self, address: Address, is_try: bool) -> Option<Result<Peer>> {
+        let joined = self.find(address)?;
+        joined.is_tried = is_try;
         match std::mem::replace(&mut joined.state, Joining::Told) {
-            Joining::Answered(outcome) => {
-                joined.is_claimed = true;
-                Some(outcome)
-            }
+            Joining::Answered(outcome) => Some(outcome),
             state => {
                 joined.state = state;
                 None
@@ -216,7 +188,7 @@ impl Groups {
     pub(super) fn check(&self, address: Address) -> Result<()> {
         let joined = self.joined.iter().find(|joined| joined.address == address);
         match joined.map(|joined| &joined.state) {
-            Some(Joining::Lost(error)) => Err(error.clone()),
+            Some(Joining::Lost { error, .. }) => Err(error.clone()),
             _ => Ok(()),
         }
     }
@@ -225,18 +197,25 @@ impl Groups {
         self.joined.retain(|joined| joined.address != address);
     }
 
-    /// A loss that nobody was told of.
+    /// Returns the loss of a group that no call has reported yet.
     pub(super) fn loss(&mut self) -> Option<Error> {
-        self.lost.pop()
+        self.joined.iter_mut().find_map(|joined| match &mut joined.state {
+            Joining::Lost { error, is_reported } if !*is_reported => {
+                *is_reported = true;
+                Some(error.clone())
+            }
+            _ => None,
+        })
     }
 
     fn has_answer(&self) -> bool {
-        let mut unclaimed = self.joined.iter().filter(|joined| !joined.is_claimed);
-        unclaimed.any(|joined| matches!(joined.state, Joining::Answered(_)))
+        let mut tried = self.joined.iter().filter(|joined| joined.is_tried);
+        tried.any(|joined| matches!(joined.state, Joining::Answered(_)))
     }
 
     pub(super) fn has_loss(&self) -> bool {
-        !self.lost.is_empty()
+        let mut states = self.joined.iter().map(|joined| &joined.state);
+        states.any(|state| matches!(state, Joining::Lost { is_reported: false, .. }))
     }
 
     fn happened(&mut self, address: Address, outcome: Result<Peer>) {
@@ -245,14 +224,13 @@ impl Groups {
             (Joining::Begun | Joining::Answered(_), outcome) => {
                 joined.state = Joining::Answered(outcome);
             }
-            (Joining::Told | Joining::Lost(_), Err(error)) => {
+            (Joining::Told | Joining::Lost { .. }, Err(error)) => {
                 let subject = address.to_string();
                 let error =
                     Error::new("stay in the multicast group", subject, error.kind().clone());
-                joined.state = Joining::Lost(error.clone());
-                self.lost.push(error);
+                joined.state = Joining::Lost { error, is_reported: false };
             }
-            (Joining::Told | Joining::Lost(_), Ok(_)) => {}
+            (Joining::Told | Joining::Lost { .. }, Ok(_)) => {}
         }
     }
 
@@ -275,10 +253,9 @@ mod tests {
     }
 
     /// Groups of which one is being joined.
-    fn joining(is_claimed: bool) -> Groups {
+    fn joining() -> Groups {
         let mut groups = Groups::default();
-        let begins = groups.begin(address(1), Membership::Full, is_claimed).expect("not joined");
-        assert!(begins);
+        groups.begin(address(1)).expect("the socket should not be in the group");
         groups
     }
 
@@ -289,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_lost_is_told_of_once_and_is_lost_still() {
-        let mut groups = joining(true);
+        let mut groups = joining();
         // Where that fails, who joins is told, and nobody else.
         lose(&mut groups, ErrorKind::TimedOut);
         assert!(groups.loss().is_none());
@@ -315,30 +292,38 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_joined_once() {
-        let mut groups = joining(false);
-        let begin = |groups: &mut Groups, membership, is_claimed| {
-            let begun = groups.begin(address(1), membership, is_claimed);
-            begun.map_err(|error| error.errno())
-        };
-        assert_eq!(begin(&mut groups, Membership::SendOnly, false), Err(libc::EADDRINUSE));
-        assert_eq!(begin(&mut groups, Membership::Full, false), Ok(false), "it goes on");
-        assert_eq!(begin(&mut groups, Membership::Full, true), Ok(false), "and is taken over");
-        assert_eq!(begin(&mut groups, Membership::Full, false), Err(libc::EADDRINUSE));
-        assert_eq!(begin(&mut groups, Membership::Full, true), Err(libc::EADDRINUSE));
-        groups.forget(address(1));
-        assert_eq!(begin(&mut groups, Membership::SendOnly, true), Ok(true));
+    fn repeated_group_loss_is_reported_once() {
+        let mut groups = joining();
+        groups.happened(address(1), Err(error(ErrorKind::TimedOut)));
+        groups.answer(address(1), true).expect("an answer").expect_err("a failure");
+        for _ in 0..1000 {
+            lose(&mut groups, ErrorKind::Os(libc::EIO));
+        }
+        lose(&mut groups, ErrorKind::Os(libc::ENETRESET));
+        let loss = groups.loss().expect("the group is lost");
+        assert_eq!(*loss.kind(), ErrorKind::Os(libc::ENETRESET), "the latest reason");
+        assert!(groups.loss().is_none() && !groups.has_loss());
     }
 
     #[test]
-    fn what_nobody_waits_for_is_an_answer() {
-        for is_claimed in [false, true] {
-            let mut groups = joining(is_claimed);
+    fn group_is_joined_once() {
+        let mut groups = joining();
+        let again = groups.begin(address(1)).expect_err("the socket should be joining");
+        assert_eq!(again.errno(), libc::EADDRINUSE);
+        groups.begin(address(2)).expect("another group should be joined");
+        groups.forget(address(1));
+        groups.begin(address(1)).expect("a group that was left should be joined again");
+    }
+
+    #[test]
+    fn answer_after_try_makes_readable() {
+        for is_try in [false, true] {
+            let mut groups = joining();
+            assert!(groups.answer(address(1), is_try).is_none());
             assert!(!groups.has_answer());
             lose(&mut groups, ErrorKind::TimedOut);
-            assert_eq!(groups.has_answer(), !is_claimed);
-            assert!(groups.answer(address(1), !is_claimed).is_none(), "it is another's");
-            assert!(groups.answer(address(1), is_claimed).is_some());
+            assert_eq!(groups.has_answer(), is_try);
+            assert!(groups.answer(address(1), is_try).is_some());
             assert!(!groups.has_answer());
         }
     }

@@ -1,60 +1,60 @@
-//! Asking for a peer, by who waits for the answer and by who does not.
+//! [`Resolving`], a question to a peer for its queue pair.
 
+use std::sync::Arc;
+
+use super::core::EndReason;
+use super::peer::Peer;
 use super::rendezvous::Resolution;
 use super::shared::{Operation, Shared};
 use super::state::State;
-use super::traffic::End;
+use super::wait::Patience;
 use crate::addr::Address;
 use crate::error::Result;
 use crate::registry::Token;
 
-/// A peer that is asked where to send.
+/// The resolution of a peer, until its outcome is taken. Dropping it cancels the resolution.
 #[derive(Debug)]
-pub(super) struct Resolving<'a> {
-    shared: &'a Shared,
+pub(super) struct Resolving {
+    shared: Arc<Shared>,
     token: Token,
-    /// Dropped, it is given up.
-    is_claimed: bool,
 }
 
-impl<'a> Resolving<'a> {
-    /// Asks at `address`, for who waits for the answer until this is dropped.
-    pub(super) fn begin(shared: &'a Shared, address: Address) -> Result<Self> {
-        Self::new(shared, address, true)
+impl Resolving {
+    /// Starts to resolve `address`.
+    pub(super) fn start(shared: &Arc<Shared>, address: Address) -> Result<Self> {
+        let started = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
+            rendezvous.resolve(&shared.channel, address)
+        });
+        Ok(Self { shared: Arc::clone(shared), token: started? })
     }
 
-    /// The same for who does not wait, and comes again: it goes on meanwhile.
-    pub(super) fn go_on(shared: &'a Shared, address: Address) -> Result<Self> {
-        Self::new(shared, address, false)
+    pub(super) fn wait(&mut self, patience: Patience) -> Result<Peer> {
+        let is_try = matches!(patience, Patience::None);
+        let outcome = |state: &mut State| self.outcome(state, is_try);
+        self.shared.until(Operation::Resolve, patience, outcome)?.into_outcome()
     }
 
-    fn new(shared: &'a Shared, address: Address, is_claimed: bool) -> Result<Self> {
-        let (begun, _old) = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
-            // Who waits is to hear what is true now.
-            let old = is_claimed.then(|| rendezvous.unfetched(address));
-            Ok((rendezvous.resolve(&shared.channel, address, is_claimed), old))
-        })?;
-        Ok(Self { shared, token: begun?, is_claimed })
-    }
-
-    /// Something has come of it, or will not.
-    pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Resolution, End>> {
-        match state.rendezvous.as_mut().and_then(|rendezvous| rendezvous.resolved(self.token)) {
+    /// Returns the outcome if it is known or will not be. If not, `is_try` says whether the descriptor is to become
+    /// readable when it is.
+    pub(super) fn outcome(
+        &self,
+        state: &mut State,
+        is_try: bool,
+    ) -> Option<Result<Resolution, EndReason>> {
+        let rendezvous = state.rendezvous.as_mut();
+        match rendezvous.and_then(|rendezvous| rendezvous.resolved(self.token, is_try)) {
             Some(resolution) => Some(Ok(resolution)),
-            None => state.traffic.end.map(Err),
+            None => state.core.end().map(Err),
         }
     }
 }
 
-impl Drop for Resolving<'_> {
+impl Drop for Resolving {
     fn drop(&mut self) {
-        if !self.is_claimed {
-            return;
-        }
         let Ok(mut guarded) = self.shared.lock_for(Operation::Resolve) else { return };
         let rendezvous = guarded.state.rendezvous.as_mut();
         let given_up = rendezvous.and_then(|rendezvous| rendezvous.give_up(self.token));
-        // Its id goes when nothing is locked.
+        // Destroying its id is a command, which is not issued under the lock.
         drop(guarded);
         drop(given_up);
     }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::shared::{Locked, Operation, Patience, Shared};
-use super::state::{Interest, State};
-use super::traffic::{End, Sent};
+use super::core::{EndReason, Outgoing};
+use super::operation::Interest;
+use super::shared::{Operation, Shared, SharedStateGuard};
+use super::state::State;
+use super::wait::Patience;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{self, SendOperation, WcStatus};
+use crate::verbs::{self, WcStatus};
 
 /// At most so many bytes are copied while the state is locked, for which others wait.
 pub(super) const AT_ONCE: usize = 4096;
@@ -23,13 +25,24 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// Waits until the request has completed, and returns the buffer.
+    pub(super) fn wait(&mut self, what: Operation, patience: Patience) -> Result<Buffer> {
+        let index = self.index;
+        let sent = |state: &mut State| match patience {
+            Patience::None => state.tried(index),
+            _ => state.sent(index),
+        };
+        let memory = self.shared().until(what, patience, sent)?;
+        Ok(self.back(memory))
+    }
+
     /// The core of its connection.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.emptied.as_ref().expect(AWAY).shared()
     }
 
-    /// The buffer, which is `memory`, is back.
-    pub(super) fn back(mut self, memory: verbs::Buffer) -> Buffer {
+    /// Returns the buffer, whose memory is back.
+    pub(super) fn back(&mut self, memory: verbs::Buffer) -> Buffer {
         self.emptied.take().expect(AWAY).refilled(memory)
     }
 }
@@ -49,39 +62,28 @@ impl Shared {
         Ok(Buffer::new(memory, self))
     }
 
-    /// Posts a buffer, and waits until it is back.
-    pub(super) fn carry_out(
-        self: &Arc<Self>,
-        what: Operation,
-        mut buffer: Buffer,
-        operation: SendOperation<'_>,
-        patience: Patience,
-    ) -> Result<Buffer> {
-        let (guarded, index) = self.start_locked(what, &mut buffer, operation, true)?;
-        let wanted = Wanted { emptied: Some(buffer), index };
-        let memory = self.until_from(guarded, what, patience, |state| state.sent(index))?;
-        Ok(wanted.back(memory))
-    }
-
     /// Posts a buffer that somebody waits for later.
-    pub(super) fn start_wanted(
+    pub(super) fn start_wanted<'a>(
         self: &Arc<Self>,
         what: Operation,
         mut buffer: Buffer,
-        operation: SendOperation<'_>,
+        operation: impl Into<Outgoing<'a>>,
     ) -> Result<Wanted> {
-        let (_, index) = self.start_locked(what, &mut buffer, operation, true)?;
+        let (guarded, index) = self.start_locked(what, &mut buffer, operation.into(), true)?;
+        guarded.unlock_unchanged();
         Ok(Wanted { emptied: Some(buffer), index })
     }
 
     /// Posts a buffer that nobody waits for.
-    pub(super) fn start(
+    pub(super) fn start<'a>(
         self: &Arc<Self>,
         what: Operation,
         mut buffer: Buffer,
-        operation: SendOperation<'_>,
+        operation: impl Into<Outgoing<'a>>,
     ) -> Result<()> {
-        self.start_locked(what, &mut buffer, operation, false).map(drop)
+        let (guarded, _) = self.start_locked(what, &mut buffer, operation.into(), false)?;
+        guarded.unlock_unchanged();
+        Ok(())
     }
 
     /// Posts a buffer's memory, for which somebody waits or not: its index, and the state, which is locked still. The buffer
@@ -91,9 +93,9 @@ impl Shared {
         self: &Arc<Self>,
         what: Operation,
         buffer: &mut Buffer,
-        operation: SendOperation<'_>,
+        outgoing: Outgoing<'_>,
         is_wanted: bool,
-    ) -> Result<(Locked<'_>, usize)> {
+    ) -> Result<(SharedStateGuard<'_>, usize)> {
         if !buffer.is_of(self) {
             return Err(self.has_another(what));
         }
@@ -102,28 +104,25 @@ impl Shared {
         // Dropped while this is locked, the buffer itself would wait for ever.
         let memory = buffer.take_memory();
         let index = memory.index();
-        if guarded.state.traffic.is_broken {
-            if let Err(error) = self.mend(&mut guarded, what) {
-                drop(guarded);
-                self.give_back(memory);
-                return Err(error);
-            }
+        if guarded.state.core.qp_failed() {
+            drop(guarded);
+            guarded = match self.recover(what) {
+                Ok(guarded) => guarded,
+                Err(error) => {
+                    self.give_back(memory);
+                    return Err(error);
+                }
+            };
         }
-        let State { parts, traffic, .. } = &mut guarded.state;
-        let (Some(parts), None) = (parts.as_mut(), traffic.end) else {
-            let end = traffic.end.unwrap_or(End::Here);
+        let State { parts, core, .. } = &mut guarded.state;
+        let (Some(io), None) = (parts.as_mut(), core.end()) else {
+            let end = core.end().unwrap_or(EndReason::Local);
             // The memory may be deregistered with it, for which nobody is to wait.
             drop(guarded);
             return Err(self.error(what, end.kind()));
         };
-        // First: another thread may poll its completion at once. What is not posted is wanted by nobody.
-        if is_wanted {
-            traffic.sends[index] = Sent::Wanted { tried: false };
-        }
-        let posted = traffic.post_send(&mut parts.queues, what, memory, length, operation);
+        let posted = core.post_send(io, what, memory, length, outgoing, is_wanted);
         let Err(refused) = posted else { return Ok((guarded, index)) };
-        // Nobody waits for it, also where it is on its way.
-        traffic.sends[index] = Sent::Unwanted;
         drop(guarded);
         if let Some(memory) = refused.buffer {
             self.give_back(memory);
@@ -132,19 +131,20 @@ impl Shared {
     }
 
     /// Posts `bytes` in a buffer that nobody has, when there is one.
-    pub(super) fn post_bytes(
+    pub(super) fn post_bytes<'a>(
         self: &Arc<Self>,
         bytes: &[u8],
-        operation: SendOperation<'_>,
+        operation: impl Into<Outgoing<'a>>,
         patience: Patience,
     ) -> Result<()> {
         self.check_length(bytes.len())?;
+        let outgoing = operation.into();
         if bytes.len() > AT_ONCE {
             let mut buffer = self.take(patience)?;
             buffer.copy_from(bytes)?;
-            return self.start(Operation::Send, buffer, operation);
+            return self.start(Operation::Send, buffer, outgoing);
         }
-        self.until(Operation::Take, patience, |state| state.post_bytes(bytes, operation))?
+        self.until(Operation::Take, patience, |state| state.post_bytes(bytes, outgoing))?
             .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
@@ -173,19 +173,27 @@ impl Shared {
         Error::invalid(what.name(), self.name.clone(), reason)
     }
 
-    /// Has a socket work again that has failed, if it can by now.
+    /// Sets the failed queue pair of a datagram socket up again, if that is possible by now. Returns the state, locked again
+    /// after those were woken that waited for that.
     #[cold]
-    fn mend(&self, guarded: &mut Locked<'_>, what: Operation) -> Result<()> {
+    fn recover(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
+        let mut guarded = self.lock_for(what)?;
         guarded.state.poll(Interest::All)?;
-        self.tell_all(guarded);
-        match guarded.state.traffic.is_broken {
-            true => Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR))),
-            false => Ok(()),
+        if guarded.state.core.qp_failed() {
+            return Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)));
         }
+        drop(guarded);
+        self.lock_for(what)
     }
 
     /// Waits until what was posted has been sent.
     pub(super) fn flush_with(&self, patience: Patience) -> Result<()> {
         self.until(Operation::Flush, patience, State::flushed)
+    }
+
+    /// Tells the peer of the end, unless it is known, when all was sent that was posted.
+    pub(super) fn finish(&self, patience: Patience) -> Result<()> {
+        let tells_peer = self.until(Operation::Close, patience, State::close)?;
+        if tells_peer { self.announce_close() } else { Ok(()) }
     }
 }

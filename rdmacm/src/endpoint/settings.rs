@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 #[cfg(doc)]
-use super::{Connector, Incoming};
+use super::{Connector, Incoming, RegisteredMemory};
 use crate::cm::ConnParam;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
-use crate::verbs::QueuePairCaps;
+use crate::verbs::{Context, ProtectionDomain, QueuePairCaps};
 
 /// What the three bits for a number of retries hold.
 const MOST_RETRIES: u8 = 7;
@@ -33,8 +33,13 @@ pub struct Settings {
     /// after the last message: what is lost for want of a buffer does not go unnoticed, but there may
     /// have been no loss. Of the requests that a receive queue of the device holds two are for these.
     pub receive_buffers: u32,
-    /// Bytes of each buffer, and so the longest message of either direction.
-    pub buffer_size: usize,
+    /// Bytes of each buffer for sending, and so of the longest message, read or write of this side. The peer's
+    /// [`receive_buffer_size`](Self::receive_buffer_size) has to be at least as long as what is sent. An atomic operation
+    /// needs 8 bytes for its answer.
+    pub send_buffer_size: usize,
+    /// Bytes of each buffer for receiving, and so of the longest message that the peer may send: a longer one ends the
+    /// connection.
+    pub receive_buffer_size: usize,
     /// RDMA reads and atomics from the peer that this side holds at once; [`ConnParam::MAX`] for
     /// what the device can.
     pub responder_resources: u8,
@@ -70,6 +75,13 @@ pub struct Settings {
     /// not poll longer.
     #[doc(alias = "SO_BUSY_POLL")]
     pub busy_poll: Duration,
+    /// The protection domain of the connection, for memory that several connections share
+    /// ([`RegisteredMemory`]); `None` for one of its own.
+    ///
+    /// It belongs to the device of the connection. A connection over another device fails with
+    /// [`ErrorKind::Invalid`]. A peer that knows or guesses a key can reach memory that was exported to the peer of any
+    /// connection of the protection domain.
+    pub protection_domain: Option<ProtectionDomain>,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
@@ -82,13 +94,15 @@ impl Default for Settings {
         Self {
             send_buffers: 16,
             receive_buffers: 16,
-            buffer_size: 4096,
+            send_buffer_size: 4096,
+            receive_buffer_size: 4096,
             responder_resources: ConnParam::MAX,
             initiator_depth: ConnParam::MAX,
             retry_count: 6,
             rnr_retry_count: 7,
             keep_alive: None,
             busy_poll: Duration::ZERO,
+            protection_domain: None,
             non_exhaustive: NonExhaustive::default(),
         }
     }
@@ -97,7 +111,8 @@ impl Default for Settings {
 impl Settings {
     /// That there is something of everything.
     pub(super) fn check(&self) -> Result<()> {
-        if self.send_buffers == 0 || self.receive_buffers == 0 || self.buffer_size == 0 {
+        let sizes = [self.send_buffer_size, self.receive_buffer_size];
+        if self.send_buffers == 0 || self.receive_buffers == 0 || sizes.contains(&0) {
             let reason = "there must be a buffer for each direction, and a byte in it";
             return Err(Error::invalid("make", "a connection", reason));
         }
@@ -110,6 +125,19 @@ impl Settings {
             return Err(Error::invalid("make", "a connection", reason));
         }
         Ok(())
+    }
+
+    /// Returns the protection domain of a connection over the device of `context`.
+    pub(super) fn pd(&self, context: &Context) -> Result<ProtectionDomain> {
+        match &self.protection_domain {
+            None => ProtectionDomain::new(context),
+            Some(pd) if pd.context() == context => Ok(pd.clone()),
+            Some(pd) => {
+                let name = |context: &Context| context.device().name().to_owned();
+                let reason = format!("the protection domain is of {}", name(pd.context()));
+                Err(Error::invalid("make", format!("a connection over {}", name(context)), reason))
+            }
+        }
     }
 
     /// How many requests may be in the send queue.
@@ -146,6 +174,14 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let settings = Settings::default;
         settings().check().expect("the default can be");
+        for none in [
+            Settings { send_buffers: 0, ..settings() },
+            Settings { receive_buffers: 0, ..settings() },
+            Settings { send_buffer_size: 0, ..settings() },
+            Settings { receive_buffer_size: 0, ..settings() },
+        ] {
+            none.check().expect_err("there should be a buffer with a byte");
+        }
         for retries in [7, 8, u8::MAX] {
             for with in [
                 Settings { retry_count: retries, ..settings() },

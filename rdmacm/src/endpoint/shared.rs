@@ -1,246 +1,330 @@
-//! The one core of a connection: its state, and waiting until that is as somebody wants it.
+//! The handle of an endpoint: its state behind one lock, and all that is woken when the state is unlocked.
 
-use std::hint;
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::thread::Thread;
 
-use bitflags::bitflags;
-
-use super::deadline::{has_passed, within};
-use super::keep_alive::KeepAlive;
-use super::parts::Parts;
-use super::readiness::{Readiness, Ready};
+use super::blocked_ops::BlockedOps;
+use super::core::{EndReason, WaiterId, WaiterList, WatchedKeys};
+use super::counters::Counters;
+use super::kernel_objects::KernelObjects;
+use super::operation::Interest;
+pub(super) use super::operation::Operation;
+use super::readiness::Readiness;
 use super::rendezvous::Rendezvous;
-use super::spin::Spin;
-use super::state::{Interest, State};
-use super::tasks::{Tasks, Telling};
+use super::state::State;
 use super::trace::Trace;
-use super::traffic::End;
 use crate::cm::EventChannel;
-use crate::error::{Error, ErrorKind, Result, Wait};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::process::Process;
-use crate::verbs::{Buffer, CompletionChannel, ProtectionDomain};
+use crate::verbs::{Buffer, ProtectionDomain};
 
-/// What the handles of a connection share, and its buffers and messages.
+/// The state of an endpoint, which its public handle, its buffers and its messages share.
 ///
-/// The descriptors are here, and stay open as long as it: a thread may sleep on them while another
-/// one ends the connection.
+/// The event channel and the epoll instances stay open as long as this: a thread may sleep on them while another one ends
+/// the endpoint.
 #[derive(Debug)]
 pub(super) struct Shared {
     process: Process,
-    /// Held by who destroys the kernel's objects.
-    ending: Mutex<()>,
-    guarded: Mutex<Guarded>,
-    changed: Condvar,
-    /// Who waits without a thread.
-    pub(super) tasks: Tasks,
+    /// Serializes destruction of the kernel objects with commands that are issued while the state is unlocked. Locked before
+    /// the state.
+    teardown: Mutex<()>,
+    locked: Mutex<SharedState>,
     pub(super) channel: EventChannel,
-    completions: CompletionChannel,
+    /// The descriptor of the endpoint. Threads sleep on it too, unless an event loop uses it: a thread would take the events
+    /// that the loop waits for, and could not sleep while the loop has not handled what it was told. They sleep apart then, on
+    /// a second epoll instance, which reports each event too.
     pub(super) readiness: Arc<Readiness>,
-    /// How errors name the connection.
+    /// The name of the endpoint in errors.
     pub(super) name: String,
-    /// Bytes of the longest message.
+    /// The length of the longest message in bytes.
     pub(super) longest: usize,
 }
 
-/// What one thread at a time has.
+/// The state of an endpoint, which one thread at a time has.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct SharedState {
     pub(super) state: State,
-    /// A thread sleeps on the descriptors, and reads them when it wakes: no other does.
-    asleep: bool,
-    /// How many others wait for it, or for a change that another thread makes.
-    waiting: usize,
-    /// How many of all those wait for a buffer.
-    wanting: usize,
-    /// What somebody has tried in vain, who may sleep on the descriptor by now.
-    missed: Missed,
-    /// The bell rings.
-    ringing: bool,
+    pub(super) waiters: WaiterList<Wake>,
+    /// The waiter that sleeps in `epoll_wait` and will read the events: no other thread does.
+    pub(super) reader: Option<Reader>,
+    /// The operations that event loops have tried in vain.
+    pub(super) blocked_ops: BlockedOps,
+    /// An event loop uses the descriptor of the endpoint.
+    pub(super) has_event_loop: bool,
+    /// The wakeup eventfd makes the descriptor of the endpoint readable.
+    is_wakeup_enabled: bool,
 }
 
-/// The state, while it is locked. Tasks that are to be told of a change are when it is unlocked:
-/// what their wakers do is not known here, and may come back to the connection.
-#[derive(Debug)]
-pub(super) struct Locked<'a> {
-    // First: it goes first.
-    guarded: MutexGuard<'a, Guarded>,
-    telling: Telling<'a>,
-}
-
-impl Deref for Locked<'_> {
-    type Target = Guarded;
-
-    fn deref(&self) -> &Guarded {
-        &self.guarded
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Guarded {
-        &mut self.guarded
-    }
-}
-
-bitflags! {
-    /// What calls that do not wait have not got.
-    #[derive(Debug, Clone, Copy)]
-    struct Missed: u8 {
-        const BUFFER = 1;
-        const MESSAGE = 1 << 1;
-        const FLUSH = 1 << 2;
-        const CLOSE = 1 << 3;
-        const ANSWER = 1 << 4;
-        const OUTCOME = 1 << 5;
-    }
-}
-
-/// What somebody has found who looked for something.
-enum Looked<T> {
-    Found(T),
-    /// Not that, but something had completed.
-    Changed,
-    Nothing,
-}
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
-    Take,
-    Send,
-    Write,
-    Read,
-    Change,
-    Receive,
-    Flush,
-    Close,
-    Resolve,
-    Join,
-}
-
-impl Operation {
-    /// How errors name it.
-    pub(super) const fn name(self) -> &'static str {
-        self.wait().operation
-    }
-
-    /// What is said where it would wait, of whichever endpoint.
-    const fn wait(self) -> &'static Wait {
-        const fn of(operation: &'static str) -> Wait {
-            Wait { operation, subject: "an endpoint" }
-        }
-        match self {
-            Self::Take => const { &of("take a buffer of") },
-            Self::Send => const { &of("send on") },
-            Self::Write => const { &of("write over") },
-            Self::Read => const { &of("read over") },
-            Self::Change => const { &of("change a number over") },
-            Self::Receive => const { &of("receive on") },
-            Self::Flush => const { &of("flush") },
-            Self::Close => const { &of("close") },
-            Self::Resolve => const { &of("resolve a peer for") },
-            Self::Join => const { &of("join a multicast group on") },
-        }
-    }
-
-    fn interest(self) -> Interest {
-        match self {
-            Self::Receive => Interest::Messages,
-            Self::Take | Self::Send | Self::Write | Self::Read | Self::Change | Self::Flush => {
-                Interest::Sends
-            }
-            Self::Close | Self::Resolve | Self::Join => Interest::All,
-        }
-    }
-}
-
-/// How many times one call reads what there is, if it does not wait.
-const READS: u32 = 4;
-
-/// What nobody sees an error of.
-const GIVE_BACK: &str = "give back to";
-
-/// How long to wait.
+/// The thread that sleeps in `epoll_wait`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Patience {
-    /// Not at all.
-    None,
-    /// Not at all: a task is told when it is to try again.
-    #[cfg(feature = "tokio")]
-    Task,
-    /// Until then, or without end.
-    Until(Option<Instant>),
+pub(super) struct Reader {
+    pub(super) id: WaiterId,
+    /// It sleeps apart from the descriptor of the endpoint.
+    pub(super) is_apart: bool,
+    /// The wakeup eventfd of the descriptor is to wake it, and stays enabled until then.
+    is_woken: bool,
 }
 
-impl Patience {
-    pub(super) const FOREVER: Self = Self::Until(None);
-
-    pub(super) fn within(timeout: Duration) -> Self {
-        Self::Until(within(timeout))
-    }
-
-    /// Whether it is that of a task.
-    fn is_task(self) -> bool {
-        !matches!(self, Self::None | Self::Until(_))
-    }
-
-    /// Whether a deadline has passed.
-    fn is_over(self) -> bool {
-        matches!(self, Self::Until(deadline) if has_passed(deadline))
+impl Reader {
+    pub(super) fn new(id: WaiterId, is_apart: bool) -> Self {
+        Self { id, is_apart, is_woken: false }
     }
 }
 
-impl Missed {
-    fn note(&mut self, operation: Operation, in_vain: bool, has_ended: bool) {
-        match operation {
-            Operation::Take => self.set(Self::BUFFER, in_vain),
-            Operation::Receive => self.set(Self::MESSAGE, in_vain),
-            Operation::Flush => self.set(Self::FLUSH, in_vain),
-            Operation::Close => self.set(Self::CLOSE, in_vain),
-            // Of which there may be several: while one is there that nobody waits for, it is told of.
-            Operation::Resolve | Operation::Join if in_vain => *self |= Self::ANSWER,
-            Operation::Resolve | Operation::Join if has_ended => *self -= Self::ANSWER,
-            // Of which buffers, each of those says.
-            Operation::Read | Operation::Change if in_vain => *self |= Self::OUTCOME,
-            Operation::Resolve | Operation::Join | Operation::Read | Operation::Change => {}
-            Operation::Send | Operation::Write => {}
+/// The way to wake a waiter.
+#[derive(Debug)]
+pub(super) enum Wake {
+    /// A thread that is parked or sleeps in `epoll_wait`.
+    Thread(Thread),
+    Task(Waker),
+}
+
+impl Wake {
+    fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// The locked state. When it is dropped, all waiters are woken that can go on, after the lock is released: a waker may call
+/// the endpoint.
+#[derive(Debug)]
+pub(super) struct SharedStateGuard<'a> {
+    shared: &'a Shared,
+    // Declared before the actions: fields drop in order.
+    guard: MutexGuard<'a, SharedState>,
+    after: AfterUnlock<'a>,
+    /// The readiness of the descriptor is as the state wants it.
+    is_updated: bool,
+    /// Nothing has changed that a waiter or an event loop waits for.
+    is_unchanged: bool,
+}
+
+/// Actions for the time after the state is unlocked, which are carried out when this is dropped.
+#[derive(Debug, Default)]
+struct AfterUnlock<'a>(Vec<Deferred<'a>>);
+
+/// An action that is carried out after the state is unlocked.
+#[derive(Debug)]
+enum Deferred<'a> {
+    /// Wakes a waiter.
+    Wake(Wake),
+    /// Tells the peer of the endpoint that this side knows of the end.
+    Disconnect(&'a Shared),
+}
+
+impl Drop for AfterUnlock<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            self.carry_out();
+        }
+    }
+}
+
+impl AfterUnlock<'_> {
+    #[inline(never)]
+    fn carry_out(&mut self) {
+        let mut disconnects = None;
+        for action in self.0.drain(..) {
+            match action {
+                Deferred::Wake(wake) => wake.wake(),
+                // Last: the kernel takes its time.
+                Deferred::Disconnect(shared) => disconnects = Some(shared),
+            }
+        }
+        if let Some(shared) = disconnects {
+            // If that fails, the connection has ended all the same.
+            let _ = shared.disconnect_peer();
+        }
+    }
+}
+
+impl Deref for SharedStateGuard<'_> {
+    type Target = SharedState;
+
+    #[inline(always)]
+    fn deref(&self) -> &SharedState {
+        &self.guard
+    }
+}
+
+impl DerefMut for SharedStateGuard<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut SharedState {
+        &mut self.guard
+    }
+}
+
+impl Drop for SharedStateGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let has_waiters = !(self.guard.waiters.is_empty() && self.guard.blocked_ops.is_empty());
+        if has_waiters && !self.is_unchanged {
+            self.settle();
+        }
+    }
+}
+
+impl<'a> SharedStateGuard<'a> {
+    /// Updates the readiness of the descriptor at the end of a call.
+    ///
+    /// # Errors
+    ///
+    /// Those of `epoll_ctl`. If nothing is done about them, the readiness is updated with the next change.
+    pub(super) fn update_readiness(&mut self) -> Result<()> {
+        self.is_updated = true;
+        self.guard.update_readiness(self.shared)
+    }
+
+    /// Tells the peer, when the state is unlocked, that this side knows of the end, if an event has reported that.
+    pub(super) fn disconnect_after_unlock(&mut self) {
+        if self.guard.state.take_disconnect() {
+            self.after.0.push(Deferred::Disconnect(self.shared));
         }
     }
 
-    /// Whether something of it is to be had by now.
-    fn is_there(self, state: &State) -> bool {
-        let State { traffic, disconnected, rendezvous, .. } = state;
-        let rendezvous = rendezvous.as_deref();
-        let has_loss = || rendezvous.is_some_and(|rendezvous| rendezvous.groups.has_loss());
-        let has_answer = || rendezvous.is_some_and(Rendezvous::has_answer);
-        let has_ended = traffic.end.is_some();
-        let is_closing = match traffic.end {
-            None => traffic.is_sent(),
-            Some(End::Here) => *disconnected,
-            Some(_) => true,
+    /// Unlocks the state after a call that has changed nothing for waiters, such as one that posts a request.
+    #[inline(always)]
+    pub(super) fn unlock_unchanged(mut self) {
+        self.is_unchanged = true;
+    }
+
+    /// Unlocks the state. Dropping what is returned wakes the waiters.
+    fn unlock(mut self) -> AfterUnlock<'a> {
+        self.settle();
+        self.is_unchanged = true;
+        mem::take(&mut self.after)
+    }
+
+    /// Wakes all that can go on with the state as it is.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let Self { shared, guard, after, is_updated, .. } = self;
+        if !*is_updated {
+            // A call that finds nothing reports the error, and a destructor cannot: the next change tries again.
+            let _ = guard.update_readiness(shared);
+        }
+        guard.wake_waiters(shared, |wake| after.0.push(Deferred::Wake(wake)));
+    }
+}
+
+impl SharedState {
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            waiters: WaiterList::default(),
+            reader: None,
+            blocked_ops: BlockedOps::empty(),
+            has_event_loop: false,
+            is_wakeup_enabled: false,
+        }
+    }
+
+    /// Makes the descriptor readable if an operation that was tried in vain can go on, whichever call has polled the
+    /// completions. Otherwise makes sure that the descriptor will become readable.
+    fn update_readiness(&mut self, shared: &Shared) -> Result<()> {
+        if self.blocked_ops.is_empty() {
+            return Ok(());
+        }
+        let mut is_ready = self.blocked_ops.is_ready(&self.state);
+        if let (false, Some(interest)) =
+            (is_ready, self.blocked_ops.unreported_interest(&self.state))
+        {
+            is_ready = self.rearm(interest);
+        }
+        // A thread that sleeps on the descriptor would take the events: it wakes, and sleeps apart from then on.
+        let is_taken = self.reader.is_some_and(|reader| !reader.is_apart);
+        self.set_wakeup(shared, is_ready || is_taken)
+    }
+
+    /// Arms the queues of `interest` for the operations that were tried in vain. Returns `true` if one of them may succeed
+    /// now.
+    #[cold]
+    fn rearm(&mut self, interest: Interest) -> bool {
+        let has_epoll_waiter = self.reader.is_some();
+        let mut again = || -> Result<()> {
+            // The first poll takes what was reported, the second one what completed before the queues were armed.
+            self.state.poll(interest)?;
+            if self.state.arm(interest, has_epoll_waiter)? {
+                self.state.poll(interest)?;
+            }
+            Ok(())
         };
-        let has_buffer = !(traffic.free.is_empty() || traffic.loses());
-        let has = |what| self.intersects(what);
-        has(Self::BUFFER) && (has_ended || has_buffer)
-            || has(Self::MESSAGE) && (has_ended || !traffic.inbox.is_empty() || has_loss())
-            || has(Self::FLUSH) && (has_ended || traffic.is_sent())
-            || has(Self::CLOSE) && is_closing
-            || has(Self::ANSWER) && (has_ended || has_answer())
-            || has(Self::OUTCOME) && traffic.has_outcome()
+        // A caller that tries again gets the error.
+        let has_failed = again().is_err();
+        let Self { blocked_ops, state, .. } = self;
+        has_failed
+            || blocked_ops.is_ready(state)
+            || blocked_ops.unreported_interest(state).is_some()
     }
 
-    /// What of it the descriptor does not tell of, as another call has polled what would have.
-    fn unheard(self, state: &State) -> Option<Interest> {
-        let sends = self.intersects(Self::BUFFER | Self::FLUSH | Self::CLOSE)
-            || self.intersects(Self::OUTCOME) && state.traffic.wants_outcome();
-        if self.intersects(Self::MESSAGE) && state.is_deaf(Interest::Messages) {
-            return Some(if sends { Interest::All } else { Interest::Messages });
+    /// Wakes the waiters that can go on, and one more if otherwise no event would reach those that sleep.
+    fn wake_waiters(&mut self, shared: &Shared, mut wake: impl FnMut(Wake)) {
+        if self.waiters.is_empty() {
+            return;
         }
-        (sends && state.is_deaf(Interest::Sends)).then_some(Interest::Sends)
+        let available = self.state.available();
+        let all = self.waiters.interest(None);
+        let Self { state, waiters, reader, .. } = self;
+        let mut reader_to_wake = None;
+        let mut wake = |id, waker| match *reader {
+            Some(reader) if reader.id == id => reader_to_wake = Some((reader, waker)),
+            _ => wake(waker),
+        };
+        waiters.wake_ready(&available, &mut wake);
+        // An event that has not been reported yet will wake those that sleep on the descriptors.
+        let is_unarmed = || {
+            all.is_some_and(|interest| state.is_deaf(interest)) && !state.core.has_unread_event()
+        };
+        waiters.wake_successor(reader.is_some(), is_unarmed, &mut wake);
+        let Some((reader, waker)) = reader_to_wake else { return };
+        let woken = match reader.is_apart {
+            true => shared.readiness.wake_apart(),
+            false => self.set_wakeup(shared, true),
+        };
+        match woken {
+            Ok(()) => self.reader = Some(Reader { is_woken: true, ..reader }),
+            // It still sleeps: the next change wakes it.
+            Err(_) => self.waiters.sleeps(reader.id, waker),
+        }
+    }
+
+    /// Enables or disables the wakeup eventfd of the descriptor. Disabling waits while a thread that was woken by it has not
+    /// left `epoll_wait`, so that the wakeup is not lost.
+    ///
+    /// # Errors
+    ///
+    /// Those of `epoll_ctl`; nothing has changed then.
+    pub(super) fn set_wakeup(&mut self, shared: &Shared, is_enabled: bool) -> Result<()> {
+        let is_needed = self.reader.is_some_and(|reader| reader.is_woken && !reader.is_apart);
+        let is_enabled = is_enabled || is_needed;
+        if self.is_wakeup_enabled != is_enabled {
+            shared.readiness.ring(is_enabled)?;
+            self.is_wakeup_enabled = is_enabled;
+        }
+        Ok(())
+    }
+
+    /// Removes a waiter that stops waiting.
+    pub(super) fn remove_waiter(&mut self, id: WaiterId) {
+        self.waiters.remove(id);
+    }
+
+    /// Adds a waiter for `operation`, which is awake.
+    pub(super) fn add_waiter(&mut self, operation: Operation, is_thread: bool) -> WaiterId {
+        if self.waiters.is_empty() {
+            // Changes before this concern no waiter.
+            self.state.forget_changes();
+        }
+        self.waiters.add(operation, is_thread)
     }
 }
 
@@ -248,58 +332,46 @@ impl Shared {
     pub(super) fn new(
         state: State,
         channel: EventChannel,
-        completions: CompletionChannel,
         readiness: Arc<Readiness>,
-        name: String,
+        mut name: String,
         longest: usize,
     ) -> Result<Self> {
-        completions.set_nonblocking(true)?;
-        readiness.add_completions(&completions)?;
-        if let Some(timer) = state.traffic.keep_alive.as_ref().and_then(KeepAlive::timer) {
-            readiness.add_timer(timer)?;
-        }
-        let guarded = Guarded {
-            state,
-            asleep: false,
-            waiting: 0,
-            wanting: 0,
-            missed: Missed::empty(),
-            ringing: false,
-        };
+        // Formatting reserves more than the name takes, which an idle connection would keep.
+        name.shrink_to_fit();
+        let (completions, timer) = state.event_sources();
+        completions.map_or(Ok(()), |completions| readiness.add_completions(completions))?;
+        timer.map_or(Ok(()), |timer| readiness.add_timer(timer))?;
         Ok(Self {
             process: Process::current(),
-            ending: Mutex::default(),
-            guarded: Mutex::new(guarded),
-            changed: Condvar::new(),
-            tasks: Tasks::default(),
+            teardown: Mutex::default(),
+            locked: Mutex::new(SharedState::new(state)),
             channel,
-            completions,
             readiness,
             name,
             longest,
         })
     }
 
-    /// The same, which tells `trace` what becomes of it.
+    /// Makes `trace` report what becomes of the endpoint.
     pub(super) fn traced(mut self, trace: Trace) -> Self {
-        unpoisoned(self.guarded.get_mut()).state.traffic.trace = trace;
+        unpoisoned(self.locked.get_mut()).state.trace = trace;
         self
     }
 
-    /// The state, for `operation`; not in a forked child, where the lock may be held for ever.
+    /// Locks the state for `operation`. Fails in a forked child, where the lock may never be released.
     #[inline(always)]
-    pub(super) fn lock(&self, operation: &'static str) -> Result<Locked<'_>> {
+    pub(super) fn lock(&self, operation: &'static str) -> Result<SharedStateGuard<'_>> {
         self.lock_named(|| operation)
     }
 
-    /// The same, where the name is asked for only if it is refused.
+    /// [`lock`](Self::lock) for an operation whose name is needed only if it fails.
     #[inline(always)]
-    pub(super) fn lock_for(&self, operation: Operation) -> Result<Locked<'_>> {
+    pub(super) fn lock_for(&self, operation: Operation) -> Result<SharedStateGuard<'_>> {
         self.lock_named(|| operation.name())
     }
 
     #[inline(always)]
-    fn lock_named(&self, name: impl FnOnce() -> &'static str) -> Result<Locked<'_>> {
+    fn lock_named(&self, name: impl FnOnce() -> &'static str) -> Result<SharedStateGuard<'_>> {
         match self.process.check() {
             Ok(()) => Ok(self.lock_here()),
             Err(refused) => Err(self.refused(name(), refused)),
@@ -311,382 +383,75 @@ impl Shared {
         refused.during(operation, self.name.clone())
     }
 
+    /// Locks the state in the process that the endpoint belongs to.
     #[inline(always)]
-    fn lock_here(&self) -> Locked<'_> {
-        Locked { guarded: unpoisoned(self.guarded.lock()), telling: self.tasks.telling() }
+    pub(super) fn lock_here(&self) -> SharedStateGuard<'_> {
+        let guard = unpoisoned(self.locked.lock());
+        SharedStateGuard {
+            shared: self,
+            guard,
+            after: AfterUnlock::default(),
+            is_updated: false,
+            is_unchanged: false,
+        }
     }
 
-    /// The error of `operation` here.
+    /// Returns the error of `operation` on this endpoint.
     #[cold]
     pub(super) fn error(&self, operation: Operation, kind: ErrorKind) -> Error {
         Error::new(operation.name(), self.name.clone(), kind)
     }
 
-    /// Waits until `done` finds the state as it wants it, or sees that it will not be so. Where the
-    /// connection has ended, it is to find the one or the other.
-    ///
-    /// Polls, and where there is nothing, arms and polls again, and only then sleeps; of several
-    /// threads one on the descriptors, and the others until that one, or who else polls, has
-    /// changed something.
-    #[inline]
-    pub(super) fn until<T>(
-        &self,
-        operation: Operation,
-        patience: Patience,
-        done: impl FnMut(&mut State) -> Option<Result<T, End>>,
-    ) -> Result<T> {
-        self.until_from(self.lock_for(operation)?, operation, patience, done)
-    }
-
-    /// The same, which begins where the state is locked.
-    #[inline]
-    pub(super) fn until_from<T>(
-        &self,
-        mut guarded: Locked<'_>,
-        operation: Operation,
-        patience: Patience,
-        mut done: impl FnMut(&mut State) -> Option<Result<T, End>>,
-    ) -> Result<T> {
-        guarded.telling.is_task = patience.is_task();
-        let found = match self.look(&mut guarded, operation.interest(), patience, &mut done)? {
-            Looked::Found(found) => {
-                self.has_tried(&mut guarded, operation, patience, true);
-                Some(found)
-            }
-            Looked::Changed | Looked::Nothing => {
-                let mut found = None;
-                self.wait_until(guarded, operation, patience, &mut |state| {
-                    found = done(state);
-                    found.is_some().then_some(())
-                })?;
-                found
-            }
-        };
-        match found {
-            Some(found) => found.map_err(|end| self.error(operation, end.kind())),
-            None => Err(self.is_late(operation, patience)),
-        }
-    }
-
-    /// The error of one who has no more patience.
-    #[cold]
-    fn is_late(&self, operation: Operation, patience: Patience) -> Error {
-        match patience {
-            Patience::Until(_) => self.error(operation, ErrorKind::TimedOut),
-            // Without the name, which would have to be copied: this comes often.
-            _ => Error::would_block(operation.wait()),
-        }
-    }
-
-    /// What `done` finds in the state, and in what has completed by now.
-    #[inline(always)]
-    fn look<T>(
-        &self,
-        guarded: &mut Locked<'_>,
-        interest: Interest,
-        patience: Patience,
-        mut done: impl FnMut(&mut State) -> Option<T>,
-    ) -> Result<Looked<T>> {
-        let mut looked = Looked::Nothing;
-        loop {
-            if let Some(found) = done(&mut guarded.state) {
-                return Ok(Looked::Found(found));
-            }
-            // There may be something for others without end.
-            let is_over = matches!(looked, Looked::Changed) && patience.is_over();
-            if is_over || !guarded.state.poll(interest)? {
-                return Ok(looked);
-            }
-            self.tell(guarded);
-            looked = Looked::Changed;
-        }
-    }
-
-    /// Waits until `done` says so, or there is no more patience: of one who has [looked](Self::look) in vain.
-    fn wait_until<'a>(
-        &'a self,
-        mut guarded: Locked<'a>,
-        operation: Operation,
-        patience: Patience,
-        done: &mut dyn FnMut(&mut State) -> Option<()>,
-    ) -> Result<()> {
-        let interest = operation.interest();
-        let mut is_over = false;
-        let mut armed = false;
-        let mut has_heard = false;
-        let mut at_end = false;
-        let mut spin = Spin::default();
-        let mut reads = 0;
-        let is_done = loop {
-            if self.polls_on(&guarded, &mut spin, patience) {
-                if spin.looks() {
-                    self.read_now(&mut guarded)?;
-                }
-                // Others may want to post meanwhile.
-                drop(guarded);
-                hint::spin_loop();
-                guarded = self.lock_here();
-            } else if guarded.state.is_untold() && guarded.state.is_deaf(interest) && !has_heard {
-                // What is armed after that event was told of, it does not take away.
-                has_heard = true;
-                self.read_now(&mut guarded)?;
-            } else if self.arm(&mut guarded, interest)? {
-                armed = true;
-                has_heard = false;
-            } else {
-                is_over = match patience {
-                    // What else there is to read the descriptor still tells of, level-triggered.
-                    Patience::None if armed && !guarded.state.is_untold() => true,
-                    Patience::Until(deadline) => {
-                        let wanting = usize::from(operation == Operation::Take);
-                        guarded.wanting += wanting;
-                        let slept;
-                        (guarded, slept) = match guarded.asleep {
-                            true => (self.wait(guarded, deadline), Ok(())),
-                            false => self.sleep(guarded, deadline),
-                        };
-                        guarded.wanting -= wanting;
-                        slept?;
-                        patience.is_over()
-                    }
-                    // Nothing had completed of what the descriptor told of.
-                    _ if at_end => true,
-                    _ => {
-                        reads += 1;
-                        let ready = self.read_now(&mut guarded)?;
-                        at_end = !ready.event;
-                        at_end && !ready.completion || self.has_read(&mut guarded, reads)
-                    }
-                };
-            }
-            // What is over may be over for want of time to look: that is looked at once more.
-            match self.look(&mut guarded, interest, patience, &mut *done)? {
-                Looked::Found(()) => break true,
-                Looked::Changed => {
-                    at_end = false;
-                    is_over |= patience.is_over();
-                }
-                Looked::Nothing => {}
-            }
-            if is_over {
-                break false;
-            }
-        };
-        self.has_tried(&mut guarded, operation, patience, is_done);
-        Ok(())
-    }
-
-    /// Somebody has got what was wanted, or has not. Of what those who may not wait have tried in vain the descriptor tells,
-    /// where it is to be had by now, and will tell: whoever has polled.
-    #[inline(always)]
-    fn has_tried(
-        &self,
-        guarded: &mut Locked<'_>,
-        operation: Operation,
-        patience: Patience,
-        is_done: bool,
-    ) {
-        match patience {
-            Patience::None => {
-                let has_ended = guarded.state.traffic.end.is_some();
-                guarded.missed.note(operation, !is_done, has_ended);
-            }
-            _ if guarded.missed.is_empty() => return,
-            _ => {}
-        }
-        let mut rings = guarded.missed.is_there(&guarded.state);
-        if let (false, Some(interest)) = (rings, guarded.missed.unheard(&guarded.state)) {
-            rings = self.is_to_try_again(guarded, interest);
-        }
-        self.ring(guarded, rings);
-    }
-
-    /// Sees to it that the descriptor tells of what was tried in vain, which is of that interest; whether there is
-    /// something of it by now, or may be.
-    #[cold]
-    fn is_to_try_again(&self, guarded: &mut Locked<'_>, interest: Interest) -> bool {
-        let mut again = || -> Result<bool> {
-            // What has been told of; and what has completed before it was armed.
-            let polled = guarded.state.poll(interest)?;
-            Ok(self.arm(guarded, interest)? && guarded.state.poll(interest)? || polled)
-        };
-        match again() {
-            Ok(true) => self.tell(guarded),
-            Ok(false) => {}
-            // Who tries again is told.
-            Err(_) => return true,
-        }
-        let Guarded { missed, state, .. } = &**guarded;
-        missed.is_there(state) || missed.unheard(state).is_some()
-    }
-
-    /// [Arms](State::arm) what is not armed, and has others see to what was.
-    fn arm(&self, guarded: &mut Locked<'_>, interest: Interest) -> Result<bool> {
-        let is_asleep = guarded.asleep;
-        if guarded.state.drops_events(is_asleep) {
-            guarded.telling.is_task = false;
-            guarded.telling.tell();
-        }
-        guarded.state.arm(interest, &self.completions, is_asleep)
-    }
-
-    /// Whether one who has found nothing polls once more instead of sleeping.
-    #[inline]
-    fn polls_on(&self, guarded: &Guarded, spin: &mut Spin, patience: Patience) -> bool {
-        match (patience, &guarded.state.parts) {
-            (Patience::Until(deadline), Some(parts)) => spin.goes_on(parts.busy_poll, deadline),
-            _ => false,
-        }
-    }
-
-    /// Reads what there is to read, without sleeping. What there was, of which the timer alone may be readable without end.
-    fn read_now(&self, guarded: &mut Locked<'_>) -> Result<Ready> {
-        if guarded.asleep {
-            // What there is, the one that sleeps reads.
-            return Ok(Ready::default());
-        }
-        let ready = self.readiness.now()?;
-        self.read(guarded, ready)?;
-        Ok(ready)
-    }
-
-    /// Whether that was enough, of what may come without end, for a call that does not wait: what is
-    /// left makes the descriptor readable, and a task is told to go on.
-    fn has_read(&self, guarded: &mut Locked<'_>, reads: u32) -> bool {
-        let is_enough = reads == READS;
-        if is_enough {
-            guarded.telling.is_task = false;
-            guarded.telling.tell();
-        }
-        is_enough
-    }
-
-    /// Sleeps on the descriptors, and reads what there is to read then.
-    fn sleep<'a>(
-        &'a self,
-        mut guarded: Locked<'a>,
-        deadline: Option<Instant>,
-    ) -> (Locked<'a>, Result<()>) {
-        self.ring(&mut guarded, false);
-        guarded.asleep = true;
-        drop(guarded);
-        let ready = self.readiness.wait(deadline);
-        let mut guarded = self.lock_here();
-        guarded.asleep = false;
-        self.ring(&mut guarded, false);
-        // Another one is to sleep there, if this one has what it wanted.
-        self.tell(&mut guarded);
-        let read = ready.and_then(|ready| self.read(&mut guarded, ready));
-        (guarded, read)
-    }
-
-    /// Waits until another thread has changed something.
-    fn wait<'a>(&'a self, locked: Locked<'a>, deadline: Option<Instant>) -> Locked<'a> {
-        if locked.telling.is_due() {
-            // They are told first.
-            drop(locked);
-            return self.lock_here();
-        }
-        let Locked { mut guarded, telling } = locked;
-        guarded.waiting += 1;
-        let mut guarded = match deadline {
-            None => unpoisoned(self.changed.wait(guarded)),
-            Some(deadline) => {
-                let rest = deadline.saturating_duration_since(Instant::now());
-                unpoisoned(self.changed.wait_timeout(guarded, rest)).0
-            }
-        };
-        guarded.waiting -= 1;
-        Locked { guarded, telling }
-    }
-
-    fn read(&self, guarded: &mut Locked<'_>, ready: Ready) -> Result<()> {
-        // What was armed is not any more: a task that sleeps sees to that, if this call does not.
-        if ready.completion || ready.event {
-            guarded.telling.tell();
-        }
-        if ready.completion {
-            guarded.state.is_told();
-        }
-        if ready.gone {
-            guarded.state.is_gone();
-        }
-        if ready.event {
-            guarded.state.read_events(&self.channel)?;
-        }
-        if ready.timer && guarded.state.keep_alive()? {
-            guarded.telling.tell();
-        }
-        Ok(())
-    }
-
-    /// Tells those that wait for a change.
-    fn tell(&self, guarded: &mut Locked<'_>) {
-        guarded.telling.tell();
-        if guarded.waiting > 0 {
-            self.changed.notify_all();
-        }
-    }
-
-    /// Has the bell ring, or not. For a thread that sleeps and has not heard it yet it rings on.
-    fn ring(&self, guarded: &mut Guarded, rings: bool) {
-        if !rings && guarded.asleep {
-            return;
-        }
-        if mem::replace(&mut guarded.ringing, rings) != rings {
-            self.readiness.ring(rings);
-        }
-    }
-
-    /// Tells everybody, also who sleeps on the descriptors, of a change that those do not tell of.
-    pub(super) fn tell_all(&self, guarded: &mut Locked<'_>) {
-        self.tell(guarded);
-        self.ring(guarded, true);
-    }
-
-    /// A buffer for sending comes back unsent.
+    /// Returns a buffer for sending that was not posted.
     pub(super) fn give_back(&self, memory: Buffer) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
-        // After the end it goes when this returns and nothing is locked.
+        // After the end the memory is freed when this returns and nothing is locked.
         if guarded.state.parts.is_some() {
-            guarded.state.traffic.free.push(memory);
-            match guarded.missed.intersects(Missed::BUFFER) || guarded.wanting > 0 {
-                true => self.tell_all(&mut guarded),
-                false => guarded.telling.tell(),
-            }
+            guarded.state.core.give_back(memory);
         }
     }
 
-    /// A buffer for receiving is to receive again.
+    /// Posts a buffer for receiving again.
     pub(super) fn receive(&self, memory: Buffer) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
-        let State { parts, traffic, .. } = &mut guarded.state;
-        if let (Some(parts), None) = (parts, traffic.end) {
-            traffic.receive(&mut parts.queues, memory);
-            if traffic.is_behind() && matches!(guarded.state.poll(Interest::Messages), Ok(true)) {
-                self.tell(&mut guarded);
+        let State { parts, core, .. } = &mut guarded.state;
+        if let (Some(io), None) = (parts, core.end()) {
+            if core.repost(io, memory) {
+                // A caller that waits or tries again gets the error.
+                let _ = guarded.state.poll(Interest::Messages);
+                return;
             }
+            guarded.unlock_unchanged();
         }
     }
 
-    /// Nobody waits any more for the buffer of a message that was not sent in time.
+    /// Records that no caller waits any more for the buffer of a request.
     pub(super) fn give_up(&self, index: usize) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
-        let done = guarded.state.traffic.sends[index].give_up();
-        if !guarded.missed.is_empty() {
-            // It may be the one that it rings for.
-            let rings = guarded.missed.is_there(&guarded.state);
-            self.ring(&mut guarded, rings);
-        }
+        let done = guarded.state.core.detach_send(index);
         drop(guarded);
         if let Some(memory) = done {
             self.give_back(memory);
         }
     }
 
-    /// The protection domain, until this side ends the connection.
+    /// Returns what the endpoint has done so far.
+    pub(super) fn counters(&self) -> Result<Counters> {
+        let guarded = self.lock("count what was done over")?;
+        Ok(*guarded.state.core.counters())
+    }
+
+    /// Calls `each` with the keys of the exports of a connection; `None` of a process that has forked.
+    pub(super) fn watched_keys<T>(&self, each: impl FnOnce(&mut WatchedKeys) -> T) -> Option<T> {
+        let mut guarded = self.lock(EXPORTS).ok()?;
+        let found = guarded.state.core.watched_keys().map(each);
+        guarded.unlock_unchanged();
+        found
+    }
+
+    /// Returns the protection domain, until this side ends the connection.
     pub(super) fn pd(&self) -> Result<ProtectionDomain> {
-        const OPERATION: &str = "export memory over";
+        const OPERATION: &str = "use the protection domain of";
         let guarded = self.lock(OPERATION)?;
         match &guarded.state.parts {
             Some(parts) => Ok(parts.queues.qp().pd().clone()),
@@ -694,51 +459,67 @@ impl Shared {
         }
     }
 
-    /// Has `each` look for peers or groups, unless the socket has ended.
+    /// Calls `each` with the CM part of a datagram socket, unless the socket has ended.
     pub(super) fn rendezvous<T>(
         &self,
         operation: Operation,
-        each: impl FnOnce(&mut Rendezvous, &Parts) -> Result<T>,
+        each: impl FnOnce(&mut Rendezvous, &KernelObjects) -> Result<T>,
     ) -> Result<T> {
         let mut guarded = self.lock_for(operation)?;
-        let State { parts, traffic, rendezvous, .. } = &mut guarded.state;
+        let State { parts, core, rendezvous, .. } = &mut guarded.state;
         if parts.as_ref().is_some_and(|parts| parts.queues.qp().pd().context().is_gone()) {
-            // The event that tells this socket may be on its way still.
-            traffic.ended(End::Gone);
+            // The event that tells this socket may not have been read yet.
+            core.set_end(EndReason::DeviceRemoved);
         }
-        let (Some(parts), Some(rendezvous), None) = (parts, rendezvous, traffic.end) else {
-            return Err(self.error(operation, traffic.end.unwrap_or(End::Here).kind()));
+        let (Some(parts), Some(rendezvous), None) = (parts, rendezvous, core.end()) else {
+            return Err(self.error(operation, core.end().unwrap_or(EndReason::Local).kind()));
         };
         each(rendezvous, parts)
     }
 
-    /// Tells the peer of the end, unless it is known, when all was sent that was posted.
-    pub(super) fn finish(&self, patience: Patience) -> Result<()> {
-        self.until(Operation::Close, patience, State::finish)??;
-        self.has_finished()
+    /// Tells the peer that this side [closes](State::close) the connection, and then event loops, also those that have tried
+    /// nothing in vain.
+    pub(super) fn announce_close(&self) -> Result<()> {
+        self.disconnect_peer()?;
+        self.lock_for(Operation::Close)?.set_wakeup(self, true)
     }
 
-    /// Tells everybody here that the connection [ends](State::finish).
-    pub(super) fn has_finished(&self) -> Result<()> {
-        self.tell_all(&mut self.lock_for(Operation::Close)?);
-        Ok(())
+    /// Issues the command that tells the peer of the end, unless this side has aborted the connection. The state is unlocked
+    /// meanwhile: other callers do not wait for the kernel.
+    fn disconnect_peer(&self) -> Result<()> {
+        // An abort waits until the id is not used here any more.
+        let teardown = unpoisoned(self.teardown.lock());
+        let guarded = self.lock_for(Operation::Close)?;
+        let id = guarded.state.parts.as_ref().map(|parts| Arc::clone(&parts.id));
+        guarded.unlock_unchanged();
+        let told = id.as_ref().map_or(Ok(()), |id| id.disconnect());
+        drop(id);
+        // Released before anything else: a waker may call the endpoint.
+        drop(teardown);
+        told.or_else(|error| self.lock_for(Operation::Close)?.state.unless_gone(error))
     }
 
-    /// Ends the connection here and at once, for everybody. Destroying the kernel's objects takes
-    /// its time, which only those wait for who end the connection.
+    /// Ends the endpoint at once, for all callers. Only those that end it wait until the kernel objects are destroyed.
     pub(super) fn abort(&self) {
         if self.process.check().is_err() {
             return;
         }
-        let ending = unpoisoned(self.ending.lock());
-        let mut locked = self.lock_here();
-        let ended = locked.state.abort();
-        self.tell_all(&mut locked);
-        let Locked { guarded, telling } = locked;
-        drop(guarded);
-        drop(ended);
-        drop(ending);
-        // Last: what tasks' wakers do may come back here.
-        drop(telling);
+        let teardown = unpoisoned(self.teardown.lock());
+        let mut guarded = self.lock_here();
+        let released = guarded.state.abort();
+        // The endpoint ends all the same. If the wakeup is refused, a thread that sleeps wakes with the next change, or at its
+        // deadline.
+        let _ = guarded.set_wakeup(self, true);
+        let after = guarded.unlock();
+        drop(released);
+        drop(teardown);
+        // Last: a waker may call the endpoint.
+        drop(after);
     }
 }
+
+/// The operation of a destructor that returns a buffer; its error is discarded.
+const GIVE_BACK: &str = "give back to";
+
+/// Operation name used when an export looks at its key; the error is discarded.
+const EXPORTS: &str = "look at the exports of";

@@ -11,7 +11,7 @@
 //! # Threads
 //!
 //! Every call may come from any thread, at any time: a [`Connection`](crate::endpoint::Connection) is `Send + Sync`, and
-//! [splits](crate::endpoint::Connection::split) into halves for a thread that sends and one that receives. Deadlines
+//! its [clones](crate::endpoint::Connection#clones) are for a thread that sends and one that receives. Deadlines
 //! are arguments; a signal ends no wait.
 //!
 //! # An event loop
@@ -22,7 +22,7 @@
 //! descriptor too, and so has what is [about to connect](crate::endpoint::Connecting). What is written is
 //! [posted](crate::endpoint::Connection::post_write) and [flushed](crate::endpoint::Connection::try_flush); a read, and a
 //! change of a number, is [started](crate::endpoint::Connection::start_read), and tried until it is
-//! [done](crate::endpoint::Pending::try_finish).
+//! [done](crate::endpoint::RemoteOperation::try_wait).
 //!
 //! # Tasks
 //!

@@ -19,7 +19,8 @@
 //! | `Os(ENODEV)`, `Remedy` | no RDMA device has the address, or a module is missing | what the message says |
 //! | `Disconnected` | the connection has ended in good order, or this side has ended it; on siw also where a message of this side found no buffer there, or was too long, and where it, or the peer, has reached for memory that is not given | an answer that says what has arrived |
 //! | `Overrun` | iWARP: messages of the peer may be lost, for which there was no buffer here | more [buffers](crate::endpoint::Settings::receive_buffers), or a peer that waits for answers |
-//! | `Failed` | a request failed, and the connection with it: the status says how | `IB_WC_RETRY_EXC_ERR`: the peer is gone; `IB_WC_REM_ACCESS_ERR`: it has revoked memory, or never exported it; `IB_WC_WR_FLUSH_ERR` of a side that has only received: the peer has reached for memory that is not given |
+//! | `Failed` | a request failed, and the connection with it: the status says how | `IB_WC_RETRY_EXC_ERR`: the peer is gone; `IB_WC_REM_ACCESS_ERR`: it has revoked memory, or never exported it |
+//! | `UnreportedCause` | an error that the device does not tell ended the connection | on rxe: the peer has tried to access memory that is not exported to it |
 //! | `DeviceGone` | the device was removed | drop what is on it; the process may go on |
 //! | `WouldBlock` | a call that does not wait | its descriptor |
 //! | `WrongProcess` | after a fork, or a change of credentials | open it there |

@@ -22,9 +22,9 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_bind_addr` | [`CmId::bind`](crate::cm::CmId::bind), [`Listener::bind`](crate::endpoint::Listener::bind), [`Connector::source`](crate::endpoint::Connector::source), [`DatagramSocket::bind`](crate::endpoint::DatagramSocket::bind) |
-//! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::resolve`](crate::endpoint::DatagramSocket::resolve) |
+//! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::resolve_peer`](crate::endpoint::DatagramSocket::resolve_peer) |
 //! | `rdma_resolve_route` | [`CmId::resolve_route`](crate::cm::CmId::resolve_route), the same two |
-//! | `rdma_getaddrinfo` | [`getaddrinfo`](crate::addr::getaddrinfo) |
+//! | `rdma_getaddrinfo` | [`getaddrinfo`](crate::cm::getaddrinfo) |
 //! | `rdma_freeaddrinfo` | dropping the results |
 //! | `rdma_resolve_addrinfo` | [`CmId::resolve_addrinfo`](crate::cm::CmId::resolve_addrinfo) |
 //! | `rdma_query_addrinfo` | [`CmId::query_addrinfo`](crate::cm::CmId::query_addrinfo) |
@@ -51,7 +51,7 @@
 //! | `rdma_write_cm_event` | [`CmId::write_event`](crate::cm::CmId::write_event) |
 //! | `rdma_create_ep` | [`CmId::create_ep`](crate::cm::CmId::create_ep), [`Connector::connect`](crate::endpoint::Connector::connect), [`Listener::bind`](crate::endpoint::Listener::bind) |
 //! | `rdma_destroy_ep` | dropping the id, or [`CmId::destroy`](crate::cm::CmId::destroy), [`Connection::close`](crate::endpoint::Connection::close) |
-//! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast), [`DatagramSocket::join`](crate::endpoint::DatagramSocket::join) |
+//! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast), [`DatagramSocket::join_multicast`](crate::endpoint::DatagramSocket::join_multicast) |
 //! | `rdma_join_multicast_ex` | the same, with its [`Membership`](crate::cm::Membership) |
 //! | `rdma_leave_multicast` | [`CmId::leave_multicast`](crate::cm::CmId::leave_multicast), [`Group::leave`](crate::endpoint::Group::leave) |
 //!
@@ -59,7 +59,7 @@
 //!
 //! | C | here |
 //! |---|---|
-//! | `rdma_create_qp` | [`CmId::create_qp`](crate::cm::CmId::create_qp); with queues that come with it [`CmId::create_endpoint_qp`](crate::cm::CmId::create_endpoint_qp) |
+//! | `rdma_create_qp` | [`CmId::create_qp`](crate::cm::CmId::create_qp); with queues that come with it [`CmId::create_ep_qp`](crate::cm::CmId::create_ep_qp) |
 //! | `rdma_create_qp_ex` | the same; of XRC see [`verbs::xrc`](crate::verbs::XrcTarget) |
 //! | `rdma_destroy_qp` | [`CmId::destroy_qp`](crate::cm::CmId::destroy_qp) |
 //! | `rdma_init_qp_attr` | [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) |

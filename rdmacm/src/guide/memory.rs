@@ -29,8 +29,22 @@
 //! of threads that each hold one, each but the first needs one more: a peer that has the answer may send again.
 //!
 //! Two programs that both send, and do not receive meanwhile, stop each other when the buffers of both are full. A
-//! client receives while it sends, by a thread or task for each [half](crate::endpoint::Connection::split), or has no
-//! more questions under way than the server has [`receive_buffers`](crate::endpoint::Settings::receive_buffers).
+//! client receives while it sends, by a thread or task for each, each with a [clone](crate::endpoint::Connection#clones)
+//! of the connection, or has no more questions under way than the server has
+//! [`receive_buffers`](crate::endpoint::Settings::receive_buffers).
+//!
+//! # Memory that the peer reaches
+//!
+//! | to give the peer | use |
+//! |---|---|
+//! | all of a memory | [`Connection::export`](crate::endpoint::Connection::export) |
+//! | some bytes of it, and no others | [`Connection::export_part`](crate::endpoint::Connection::export_part), which registers these bytes |
+//! | memory that the peers of many connections share | [`RegisteredMemory::part`](crate::endpoint::RegisteredMemory::part): registered once, one key |
+//! | a key that only this peer has, and may take back | [`Connection::export_window`](crate::endpoint::Connection::export_window) |
+//!
+//! A peer that is done with memory says so with a message that takes its key back
+//! ([`Buffer::set_invalidated`](crate::endpoint::Buffer::set_invalidated)), as a storage target answers a request. The receiver
+//! learns the key from the [message](crate::endpoint::Message::invalidated_key).
 //!
 //! # The level below
 //!

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each of these calls waits until it is done. Several are under way at once where they are only
-//! [begun](crate::endpoint::Connection::start_read), and finished later: [`Pending`](crate::endpoint::Pending).
+//! [begun](crate::endpoint::Connection::start_read), and waited for later: [`RemoteOperation`](crate::endpoint::RemoteOperation).
 //!
 //! # What holds
 //!

@@ -199,12 +199,12 @@
 //! # }
 //! ```
 //!
-//! # A connection that is split, or gone, is used no more
+//! # A connection that was moved away is used no more
 //!
 //! ```compile_fail,E0382
 //! # use rdmacm::endpoint::Connection;
 //! # fn program(connection: Connection) -> rdmacm::Result<()> {
-//! let (_sends, _receives) = connection.split();
+//! let _thread = std::thread::spawn(move || connection.recv());
 //! connection.flush()?;
 //! # Ok(())
 //! # }
@@ -214,7 +214,7 @@
 //! # use rdmacm::endpoint::Connection;
 //! # fn program(connection: Connection) -> rdmacm::Result<()> {
 //! connection.flush()?;
-//! let (_sends, _receives) = connection.split();
+//! let _thread = std::thread::spawn(move || connection.recv());
 //! # Ok(())
 //! # }
 //! ```

@@ -42,7 +42,7 @@
 //! | `ibv_rereg_mr` | [`MemoryRegion::reregister`](crate::verbs::MemoryRegion::reregister) |
 //! | `ibv_dereg_mr` | dropping it, or [`MemoryRegion::destroy`](crate::verbs::MemoryRegion::destroy) |
 //! | `ibv_alloc_mw` | [`MemoryWindow::new`](crate::verbs::MemoryWindow::new) |
-//! | `ibv_bind_mw` | [`SendOperation::BindWindow`](crate::verbs::SendOperation::BindWindow) |
+//! | `ibv_bind_mw` | [`QueuePair::bind_window`](crate::verbs::QueuePair::bind_window) |
 //! | `ibv_inc_rkey` | nothing: binding gives the window its next [key](crate::verbs::MemoryWindow::rkey) |
 //! | `ibv_dealloc_mw` | dropping it, or [`MemoryWindow::destroy`](crate::verbs::MemoryWindow::destroy) |
 //!
@@ -113,7 +113,7 @@
 //! | `ibv_wr_atomic_write` | [`AtomicWrite`](crate::verbs::SendOperation::AtomicWrite) |
 //! | `ibv_wr_flush` | [`Flush`](crate::verbs::SendOperation::Flush) |
 //! | `ibv_wr_local_inv` | [`LocalInvalidate`](crate::verbs::SendOperation::LocalInvalidate) |
-//! | `ibv_wr_bind_mw` | [`BindWindow`](crate::verbs::SendOperation::BindWindow) |
+//! | `ibv_wr_bind_mw` | [`SendQueue::bind_window`](crate::verbs::SendQueue::bind_window) |
 //! | `ibv_wr_set_sge`, `ibv_wr_set_sge_list` | [`Payload::Gather`](crate::verbs::Payload::Gather) |
 //! | `ibv_wr_set_inline_data`, `ibv_wr_set_inline_data_list` | [`Payload::Inline`](crate::verbs::Payload::Inline), one part |
 //! | `ibv_wr_set_ud_addr` | [`Destination`](crate::verbs::Destination) of [`SendTo`](crate::verbs::SendOperation::SendTo) |

@@ -6,13 +6,12 @@
 //! [`write`] is `unsafe`: a command holds addresses.
 #![expect(unsafe_code, reason = "a command holds addresses that the kernel follows")]
 
-use std::borrow::Cow;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::error::{Error, ErrorKind, Wait, WrongProcess};
+use super::ownership::WrongProcess;
 
 /// Why a command had no success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,28 +31,6 @@ impl Refused {
         match errno {
             Errno::UnknownErrno => Self::Unnamed(Errno::last_raw()),
             errno => Self::Os(errno),
-        }
-    }
-
-    /// The error of `operation` on `subject`.
-    pub(crate) fn during(
-        self,
-        operation: &'static str,
-        subject: impl Into<Cow<'static, str>>,
-    ) -> Error {
-        let kind = match self {
-            Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
-            Self::Os(errno) => ErrorKind::Os(errno as i32),
-            Self::Unnamed(errno) => ErrorKind::Os(errno),
-        };
-        Error::new(operation, subject, kind)
-    }
-
-    /// The same for a call that returns EAGAIN where it would have to wait.
-    pub(crate) fn during_wait(self, wait: &'static Wait) -> Error {
-        match self {
-            Self::Os(Errno::EAGAIN) => Error::would_block(wait),
-            other => other.during(wait.operation, wait.subject),
         }
     }
 }

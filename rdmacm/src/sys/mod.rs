@@ -12,12 +12,12 @@ pub(crate) mod command;
 pub(crate) mod mapping;
 pub(crate) mod netlink;
 pub(crate) mod node;
+pub(crate) mod ownership;
 pub(crate) mod per_process;
 pub(crate) mod poll;
 pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
-pub(crate) mod remedy;
 pub(crate) mod resolver;
 pub(crate) mod sysfs;
 pub(crate) mod ucma;

@@ -6,11 +6,11 @@
 //!
 //! Source: `include/uapi/rdma/rdma_netlink.h`, `drivers/infiniband/core/{netlink,nldev}.c`.
 
+mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 mod message;
 
-use std::borrow::Cow;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -21,10 +21,9 @@ use nix::sys::socket::{
 };
 use verbs_abi::netlink as nl;
 
-use crate::error::{Error, ErrorKind};
-
 use message::{ATTRIBUTE_HEADER, Body, MESSAGE_HEADER, messages};
 
+pub(crate) use failure::Failure;
 pub(crate) use message::Attributes;
 #[cfg(fuzzing)]
 pub(crate) use message::walk;
@@ -38,35 +37,6 @@ const BUFFER: usize = 32 * 1024;
 
 /// Of more devices, or of what else is in a list, no kernel has to tell.
 const MOST: usize = if cfg!(test) { 100 } else { 1 << 16 };
-
-/// Why a request brought no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The kernel's errno.
-    Os(i32),
-    /// The answer does not follow the protocol.
-    Malformed(&'static str),
-}
-
-impl Failure {
-    /// The failure as the library's error.
-    pub(crate) fn error(
-        self,
-        operation: &'static str,
-        subject: impl Into<Cow<'static, str>>,
-    ) -> Error {
-        match self {
-            Self::Os(errno) => Error::new(operation, subject, ErrorKind::Os(errno)),
-            Self::Malformed(what) => Error::malformed(operation, subject, what),
-        }
-    }
-}
-
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Self {
-        Self::Os(errno as i32)
-    }
-}
 
 /// A request: an nldev command and its attributes.
 #[derive(Debug, Clone)]

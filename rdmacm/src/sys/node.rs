@@ -1,4 +1,4 @@
-//! Opening the character devices.
+//! Opens the character devices.
 
 use std::os::fd::OwnedFd;
 
@@ -6,30 +6,29 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-use super::remedy;
-use crate::error::{Error, ErrorKind, Result};
+/// The reason why a device node cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NodeFailure {
+    /// The kernel's errno.
+    Os(Errno),
+    /// The file is not the device that the kernel names.
+    OtherFile,
+}
 
-const OPERATION: &str = "open";
+impl From<Errno> for NodeFailure {
+    fn from(errno: Errno) -> Self {
+        Self::Os(errno)
+    }
+}
 
-/// Opens the device node at `path` and checks that it is the character device numbered `expected`,
-/// where that is known.
-pub(crate) fn open_node(path: &str, expected: Option<u64>) -> Result<OwnedFd> {
-    let fd = open(path, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(|errno| {
-        let remedy = match errno {
-            Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => remedy::NODE,
-            Errno::EACCES => "give the user read and write permission on the node",
-            Errno::EPERM => "a device cgroup or another network namespace keeps the device",
-            _ => return Error::os(OPERATION, path.to_owned(), errno),
-        };
-        let kind = ErrorKind::Remedy { errno: errno as i32, remedy };
-        Error::new(OPERATION, path.to_owned(), kind)
-    })?;
-    let stat = fstat(&fd).map_err(|errno| Error::os(OPERATION, path.to_owned(), errno))?;
+/// Opens the device node at `path`. Checks that the node is a character device, and that it has the number
+/// `expected` if that is known.
+pub(crate) fn open_node(path: &str, expected: Option<u64>) -> Result<OwnedFd, NodeFailure> {
+    let fd = open(path, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    let stat = fstat(&fd)?;
     let is_character = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
     if !is_character || expected.is_some_and(|expected| expected != stat.st_rdev) {
-        let reason = "the node is not the device that the kernel names; make it anew";
-        let kind = ErrorKind::Invalid { errno: Errno::ENXIO as i32, reason: reason.into() };
-        return Err(Error::new(OPERATION, path.to_owned(), kind));
+        return Err(NodeFailure::OtherFile);
     }
     Ok(fd)
 }
@@ -39,28 +38,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_node_names_the_path_and_the_remedy() {
-        let error = open_node("/dev/infiniband/none", None);
-        let error = error.expect_err("there is no such node");
-        assert_eq!(error.errno(), libc::ENOENT);
-        let text = error.to_string();
-        assert!(text.contains("/dev/infiniband/none"), "{text}");
-        assert!(text.contains("modprobe rdma_ucm"), "{text}");
+    fn missing_node_is_refused_by_the_kernel() {
+        let failure = open_node("/dev/infiniband/none", None).expect_err("there is no such node");
+        assert_eq!(failure, NodeFailure::Os(Errno::ENOENT));
     }
 
     #[test]
-    fn a_file_that_is_no_device_is_refused() {
+    fn regular_file_is_refused() {
         let file = std::env::current_exe().expect("test binary");
-        let directory = file.parent().expect("directory of the test binary").join("not-a-node");
-        std::fs::write(&directory, b"").expect("write a file");
-        let error = open_node(directory.to_str().expect("utf-8 path"), None).expect_err("a file");
-        assert_eq!(error.errno(), libc::ENXIO);
+        let path = file.parent().expect("directory of the test binary").join("not-a-node");
+        std::fs::write(&path, b"").expect("write a file");
+        let failure = open_node(path.to_str().expect("utf-8 path"), None).expect_err("a file");
+        assert_eq!(failure, NodeFailure::OtherFile);
     }
 
     #[test]
-    fn another_device_under_the_name_is_refused() {
-        let error = open_node("/dev/null", Some(1)).expect_err("null is not device 0:1");
-        assert_eq!(error.errno(), libc::ENXIO);
+    fn other_device_is_refused() {
+        let failure = open_node("/dev/null", Some(1)).expect_err("null is not device 0:1");
+        assert_eq!(failure, NodeFailure::OtherFile);
         assert!(open_node("/dev/null", Some(libc::makedev(1, 3))).is_ok());
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, m
 
 use super::command::Refused;
 use super::mapping::PAGE;
-use crate::error::WrongProcess;
+use super::ownership::WrongProcess;
 
 /// A process, as distinct from the ones that it forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

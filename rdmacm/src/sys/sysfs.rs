@@ -57,7 +57,7 @@ impl Directory {
                 Err(_) => return None,
             }
         };
-        let text = String::from_utf8_lossy(&bytes[..length]);
+        let text = String::from_utf8_lossy(bytes.get(..length)?);
         Some(text.trim_end().to_owned())
     }
 

@@ -33,9 +33,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) use self::queue::{MOST_POSTED, Polled};
 use super::command::{self, Joined, Refused};
-use super::node::open_node;
+use super::node::{NodeFailure, open_node};
+use super::ownership::WrongProcess;
 use super::process::Process;
-use crate::error::{Result, WrongProcess};
 
 /// What each byte of a response holds where the kernel leaves it as it is: what an older kernel does
 /// not store is zero.
@@ -64,7 +64,11 @@ pub(crate) struct UverbsFile {
 impl UverbsFile {
     /// Opens the node at `path`, which must have the device number `dev` where that is known.
     /// `driver` is that of the device.
-    pub(crate) fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self> {
+    pub(crate) fn open(
+        path: &str,
+        dev: Option<u64>,
+        driver: rdma_driver_id,
+    ) -> Result<Self, NodeFailure> {
         let fd = open_node(path, dev)?;
         Ok(Self { fd, process: Process::current(), driver })
     }
@@ -470,13 +474,13 @@ impl AsFd for UverbsFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     use std::fs::OpenOptions;
 
     /// A file that takes every command and answers none.
-    pub(super) fn silent() -> UverbsFile {
+    pub(crate) fn silent() -> UverbsFile {
         let null = OpenOptions::new().read(true).write(true).open("/dev/null").expect("open");
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
         UverbsFile { fd: null.into(), process: Process::current(), driver }

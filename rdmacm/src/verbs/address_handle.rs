@@ -1,17 +1,20 @@
 //! Address handles: where datagrams go.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use verbs_abi::{AlignedU64, ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_destroy_ah};
 
+use super::Completion;
 use super::global_route::{DatagramSource, GRH_LENGTH};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::same::equal_if_same;
-use super::work_completion::Completion;
+use crate::driver::Driver as _;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
+use crate::work::AddressVector;
 
 /// The address of a datagram's receiver, or of a multicast group, as the device knows it.
 ///
@@ -27,26 +30,16 @@ pub struct AddressHandle {
 struct Inner {
     object: Object<ib_uverbs_destroy_ah>,
     pd: ProtectionDomain,
-    /// What a send names it by.
-    number: u32,
+    vector: AddressVector,
 }
 
-/// Where a datagram goes: for [`SendOperation::SendTo`](super::SendOperation::SendTo).
-///
-/// [`DatagramParam`](crate::cm::DatagramParam) has all three of a peer or a group.
-#[doc(alias = "ibv_wr_set_ud_addr")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Destination<'a> {
-    /// The address; of the protection domain of the queue pair that sends.
-    #[doc(alias = "ah")]
-    pub address: &'a AddressHandle,
-    /// Number of the peer's queue pair, 24 bits; 0xffffff for a multicast group.
-    #[doc(alias = "remote_qpn")]
-    pub qp_num: u32,
-    /// The Q_Key that the peer's queue pair has. With the highest bit set a device of InfiniBand takes
-    /// the sender's own instead; rxe does not.
-    #[doc(alias = "remote_qkey")]
-    pub qkey: u32,
+/// The address vector, which is what a [`Destination`](super::Destination) takes.
+impl Deref for AddressHandle {
+    type Target = AddressVector;
+
+    fn deref(&self) -> &AddressVector {
+        &self.inner.vector
+    }
 }
 
 impl AddressHandle {
@@ -70,9 +63,11 @@ impl AddressHandle {
             reserved: 0,
             attr: *attributes,
         };
-        let (response, number) = context.provider().create_ah(context, request)?;
+        let created = context.driver().create_ah(context.commands(), pd.number(), request);
+        let (response, vector) =
+            created.map_err(|error| context.not_created("an address handle", error))?;
         let object = Object::new(context, response.ah_handle);
-        Ok(Self { inner: Arc::new(Inner { object, pd: pd.clone(), number }) })
+        Ok(Self { inner: Arc::new(Inner { object, pd: pd.clone(), vector }) })
     }
 
     /// Makes an address handle for a reply to the datagram that `completion` says was received on
@@ -109,10 +104,6 @@ impl AddressHandle {
     /// The protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
-    }
-
-    pub(crate) fn number(&self) -> u32 {
-        self.inner.number
     }
 
     /// Destroys the address handle. `IB_USER_VERBS_CMD_DESTROY_AH`.

@@ -12,8 +12,8 @@ use verbs_abi::{
 use super::object::Object;
 use super::pd::ProtectionDomain;
 use super::{Completion, QpState, QpType, WcStatus};
-use crate::error::Result;
-use crate::provider::ReceiveRing;
+use crate::driver::{CqControls, CreateError, CreatedQp, Driver as _};
+use crate::drivers::any::{AnyCqControl, AnyRecvRing};
 
 /// The identifier of the next bell's request. A number alone names no bell: it may be that of a queue
 /// pair that is gone, whose completions are on the queue still.
@@ -35,12 +35,16 @@ struct QueuePair {
     object: Object<ib_uverbs_destroy_qp>,
     // Behind the object: the queue pair is made in it.
     _pd: ProtectionDomain,
-    receive: ReceiveRing,
+    receive: AnyRecvRing,
 }
 
 impl Bell {
     /// Makes a bell whose completion will be on the queue that the kernel knows as `cq_handle`.
-    pub(super) fn new(pd: &ProtectionDomain, cq_handle: u32) -> Result<Self> {
+    pub(super) fn new(
+        pd: &ProtectionDomain,
+        cq_handle: u32,
+        control: &AnyCqControl,
+    ) -> Result<Self, CreateError> {
         let context = pd.context();
         let request = ib_uverbs_ex_create_qp {
             pd_handle: pd.handle(),
@@ -51,8 +55,11 @@ impl Bell {
             qp_type: QpType::IB_UVERBS_QPT_RC,
             ..ib_uverbs_ex_create_qp::default()
         };
-        let (response, _, receive) = context.provider().create_qp(context, request)?;
-        let object = Object::new(context, response.qp_handle);
+        let cqs = CqControls { send: control, recv: control };
+        let created = context.driver().create_qp(context.commands(), request, cqs)?;
+        let CreatedQp { response, recv, memory, .. } = created;
+        let receive = recv.ok_or(CreateError::Unsupported("it has no receive queue"))?;
+        let object = Object::with_memory(context, response.qp_handle, memory);
         let queue_pair = QueuePair { object, _pd: pd.clone(), receive };
         let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
         Ok(Self { number: response.qpn, wr_id, queue_pair: Some(queue_pair) })
@@ -61,15 +68,15 @@ impl Bell {
     /// Rings: the completion comes, and with it the event.
     pub(super) fn ring(&mut self) {
         let Some(QueuePair { object, receive, .. }) = &mut self.queue_pair else { return };
-        let posted = receive.store_nothing(self.wr_id);
-        debug_assert!(posted.is_ok(), "the ring is empty");
+        // Refused only if the kernel has damaged the ring.
+        let _ = receive.store_nothing(self.wr_id);
         let request = ib_uverbs_modify_qp {
             qp_handle: object.handle(),
             attr_mask: ib_qp_attr_mask::IB_QP_STATE,
             qp_state: QpState::IB_QPS_ERR,
             ..ib_uverbs_modify_qp::default()
         };
-        // Where that is refused, the one who sleeps does so until something else completes.
+        // If either is refused, no event comes: a thread that sleeps does so until something else completes.
         let _ = object.context().file().command(request);
     }
 

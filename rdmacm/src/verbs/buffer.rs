@@ -16,9 +16,9 @@ use std::slice;
 use std::sync::Arc;
 
 use super::AccessFlags;
+use super::Sge;
 use super::memory::MemoryRegion;
 use super::pd::ProtectionDomain;
-use super::post::Sge;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -38,11 +38,23 @@ pub struct Buffer {
     length: u32,
 }
 
-/// What buffers were cut from.
+/// The registered memory of buffers that were made together: a group of one length, and behind it one of another.
 struct Block {
     region: MemoryRegion,
-    /// Bytes from one buffer to the next.
-    stride: usize,
+    layout: Layout,
+}
+
+/// Where the buffers of two groups lie in their region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    /// The number of buffers in the first group.
+    first: usize,
+    /// Bytes from one buffer to the next in each group.
+    strides: [usize; 2],
+    /// The offset of the second group.
+    second: usize,
+    /// Bytes of all buffers.
+    total: usize,
 }
 
 impl Buffer {
@@ -56,41 +68,49 @@ impl Buffer {
     /// addresses; those of [`MemoryRegion::alloc`]: where the memory cannot be had, or the user may
     /// not pin it or not as much.
     pub fn alloc(pd: &ProtectionDomain, count: usize, length: usize) -> Result<Vec<Self>> {
-        Self::cut(pd, count, length, 0)
+        Self::alloc_groups(pd, [(count, length), (0, 0)], 0)
     }
 
-    /// The same, and in the same region one more buffer behind them, of a single byte.
-    pub(crate) fn alloc_and_one(
+    /// Registers zeroed memory for two groups of buffers, each a count and a length, and for so many `small` buffers
+    /// of a single byte behind them, in one region.
+    pub(crate) fn alloc_groups(
         pd: &ProtectionDomain,
-        count: usize,
-        length: usize,
-    ) -> Result<(Vec<Self>, Self)> {
-        let mut all = Self::cut(pd, count, length, 1)?;
-        let one = all.pop().expect("it is behind the others");
-        Ok((all, one))
-    }
-
-    /// Registers memory for `count` buffers of `length` bytes, and so many `small` ones behind them.
-    fn cut(pd: &ProtectionDomain, count: usize, length: usize, small: u32) -> Result<Vec<Self>> {
+        groups: [(usize, usize); 2],
+        small: u32,
+    ) -> Result<Vec<Self>> {
         let invalid = |reason| {
-            let subject = format!("{count} buffers of {length} bytes");
+            let named = groups.iter().filter(|(count, _)| *count > 0);
+            let named = named.map(|(count, length)| format!("{count} buffers of {length} bytes"));
+            let subject = match &named.collect::<Vec<_>>()[..] {
+                [] => "no buffers".to_owned(),
+                named => named.join(" and "),
+            };
             Error::invalid("register", subject, reason)
         };
-        // So many bits has the length of an entry in a request.
-        let bits = (u32::try_from(count), u32::try_from(length));
-        let sizes = bits.0.ok().zip(bits.1.ok()).filter(|(many, long)| *many > 0 && *long > 0);
-        let all = sizes.and_then(|(many, long)| Some((many, many.checked_add(small)?, long)));
-        let Some((many, all, long)) = all else {
+        // A buffer has its index and its length in 32 bits, the second as an entry of a request has it.
+        let [first, second] = groups.map(|(count, length)| {
+            let bits = (u32::try_from(count).ok()?, u32::try_from(length).ok()?);
+            (bits.0 == 0 || bits.1 > 0).then_some(bits)
+        });
+        let counts = first.zip(second).and_then(|((many, long), (more, short))| {
+            let both = many.checked_add(more).filter(|both| *both > 0)?;
+            Some(([many, both, both.checked_add(small)?], [long, short]))
+        });
+        let Some(([first, both, all], [long, short])) = counts else {
             return Err(invalid("there must be some, fewer than 4 Gi, of at most 4 GiB each"));
         };
-        let Some([stride, total]) = layout(count, length, small) else {
+        let Some(layout) = layout(groups, small) else {
             return Err(invalid("there are not as many addresses"));
         };
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
-        let region = MemoryRegion::alloc(pd, total, access)?;
-        let block = Arc::new(Block { region, stride });
+        let region = MemoryRegion::alloc(pd, layout.total, access)?;
+        let block = Arc::new(Block { region, layout });
         let buffer = |index| {
-            let length = if index < many { long } else { 1 };
+            let length = match index {
+                _ if index < first => long,
+                _ if index < both => short,
+                _ => 1,
+            };
             Self { block: Arc::clone(&block), index, length }
         };
         Ok((0..all).map(buffer).collect())
@@ -118,7 +138,11 @@ impl Buffer {
 
     /// Where it begins in its block: less than the block's length, of which it is a part.
     fn start(&self) -> usize {
-        self.index() * self.block.stride
+        let Layout { first, strides, second, .. } = self.block.layout;
+        match self.index().checked_sub(first) {
+            None => self.index() * strides[0],
+            Some(behind) => second + behind * strides[1],
+        }
     }
 
     fn length(&self) -> usize {
@@ -131,14 +155,22 @@ impl Buffer {
     }
 }
 
-/// How many bytes it is from one to the next of `count` buffers of `length` bytes, and how many they
-/// have together with the `small` ones behind them: no more than pointers into one mapping may be
-/// apart.
-fn layout(count: usize, length: usize, small: u32) -> Option<[usize; 2]> {
-    let stride = length.checked_next_multiple_of(ALIGNMENT)?;
-    let behind = ALIGNMENT.checked_mul(usize::try_from(small).ok()?)?;
-    let total = stride.checked_mul(count)?.checked_add(behind)?;
-    isize::try_from(total).is_ok().then_some([stride, total])
+/// Returns the layout of two groups of buffers, each a count and a length, and of so many `small` ones behind them, or
+/// `None` if it is longer than pointers into one mapping may be apart.
+///
+/// The small ones lie at the stride of the second group, and the last of them begins there: so each of them, of a
+/// single byte, is within the region.
+fn layout(groups: [(usize, usize); 2], small: u32) -> Option<Layout> {
+    let [(first, long), (more, short)] = groups;
+    let stride = |length: usize| length.checked_next_multiple_of(ALIGNMENT);
+    let strides = [stride(long)?, stride(short)?.max(ALIGNMENT)];
+    let second = strides[0].checked_mul(first)?;
+    let small = usize::try_from(small).ok()?;
+    // All but the last of the small ones take a stride.
+    let (before, last) = (small.saturating_sub(1), small.min(1));
+    let behind = strides[1].checked_mul(more.checked_add(before)?)?;
+    let total = second.checked_add(behind)?.checked_add(ALIGNMENT * last)?;
+    isize::try_from(total).is_ok().then_some(Layout { first, strides, second, total })
 }
 
 impl Deref for Buffer {
@@ -175,13 +207,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_apart_and_no_more_than_pointers_reach() {
-        assert_eq!(layout(3, 64, 0), Some([64, 192]));
-        assert_eq!(layout(3, 65, 1), Some([128, 448]));
-        let half = 1 << (usize::BITS - 2);
-        assert_eq!(layout(1, half, 0), Some([half, half]));
-        for (count, length) in [(2, half), (1, usize::MAX), (usize::MAX, 1)] {
-            assert_eq!(layout(count, length, 0), None, "{count} of {length} bytes");
+    fn layout_keeps_buffers_apart() {
+        let of = |groups, small| layout(groups, small).map(|layout| layout.total);
+        assert_eq!(of([(3, 64), (0, 0)], 0), Some(192));
+        assert_eq!(of([(3, 65), (0, 0)], 1), Some(448));
+        assert_eq!(of([(2, 100), (3, 10)], 0), Some(448));
+        assert_eq!(of([(2, 10), (3, 100)], 2), Some(128 + 4 * 128 + 64));
+        for groups in
+            [[(2, 100), (3, 10)], [(2, 10), (3, 100)], [(4, 64), (0, 0)], [(1, 1), (1, 1)]]
+        {
+            for small in 0..3 {
+                let Layout { first, strides, second, total } =
+                    layout(groups, small).expect("few bytes");
+                let start = |index: usize| match index.checked_sub(first) {
+                    None => index * strides[0],
+                    Some(behind) => second + behind * strides[1],
+                };
+                let lengths = groups.iter().flat_map(|(count, length)| vec![*length; *count]);
+                let lengths = lengths.chain((0..small).map(|_| 1));
+                let ends =
+                    lengths.enumerate().map(|(index, length)| (index, start(index) + length));
+                for (index, end) in ends {
+                    let next = start(index + 1);
+                    assert!(end <= next.min(total), "{groups:?}, {small}: {index} ends at {end}");
+                    assert!(next % ALIGNMENT == 0);
+                }
+            }
         }
+    }
+
+    #[test]
+    fn layout_fits_pointers() {
+        let half = 1 << (usize::BITS - 2);
+        let of = |groups| layout(groups, 0).map(|layout| layout.total);
+        assert_eq!(of([(1, half), (0, 0)]), Some(half));
+        for (count, length) in [(2, half), (1, usize::MAX), (usize::MAX, 1)] {
+            assert_eq!(of([(count, length), (0, 0)]), None, "{count} of {length} bytes");
+            assert_eq!(of([(1, 1), (count, length)]), None, "{count} of {length} bytes");
+        }
+        assert_eq!(of([(1, half), (1, half)]), None);
     }
 }

@@ -15,11 +15,12 @@ use std::collections::VecDeque;
 use super::address_handle::AddressHandle;
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
+use super::memory_window::{BindRequest, MemoryWindow};
 use super::outstanding::Outstanding;
 use super::queue_pair::QueuePair;
 use super::{
-    Completion, Payload, QpType, QueuePairCaps, ReceiveRequest, SendFlags, SendOperation,
-    SendRequest, Sge,
+    Completion, Destination, Payload, QpType, QueuePairCaps, ReceiveRequest, SendFlags,
+    SendOperation, SendRequest, Sge,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
@@ -38,8 +39,8 @@ pub struct BufferQueues {
     qp: QueuePair,
     /// The buffers of the requests that are posted.
     posted: Outstanding<Buffer>,
-    /// The address handles of the datagrams among them, with their identifiers, which ascend.
-    addresses: VecDeque<(u64, AddressHandle)>,
+    /// The objects that requests among them use, with their identifiers, which ascend.
+    companions: VecDeque<(u64, Companion)>,
     /// Room for what is polled at once.
     done: [Completion; FEW],
 }
@@ -65,8 +66,8 @@ impl From<BufferRefused> for Error {
 impl BufferQueues {
     /// Takes over the posting to `qp`.
     pub fn new(qp: QueuePair) -> Self {
-        let (posted, addresses) = tables(qp.qp_type(), qp.caps());
-        Self { qp, posted, addresses, done: Default::default() }
+        let (posted, companions) = tables(qp.qp_type(), qp.caps());
+        Self { qp, posted, companions, done: Default::default() }
     }
 
     /// Allocates what it takes to have `buffers` posted at once, or as many as there may be. Without this that is
@@ -88,8 +89,8 @@ impl BufferQueues {
     /// Posts a request that sends or writes the first `length` bytes of `buffer`, or reads into
     /// them. A completion follows.
     ///
-    /// [`QueuePair::post_send`], signalled. An atomic has 8 bytes, for what was there before. The
-    /// address handle of a datagram is held until that has completed.
+    /// [`QueuePair::post_send`], signalled. An atomic has 8 bytes, for what was there before. Datagrams
+    /// are for [`send_to`](Self::send_to).
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl BufferQueues {
             operation,
             SendOperation::Send
                 | SendOperation::SendWithImm { .. }
-                | SendOperation::SendTo { .. }
+                | SendOperation::SendWithInvalidate { .. }
                 | SendOperation::Write { .. }
                 | SendOperation::WriteWithImm { .. }
                 | SendOperation::Read { .. }
@@ -119,11 +120,74 @@ impl BufferQueues {
             return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
         let (wr_id, piece) = self.put(buffer, length)?;
-        if let SendOperation::SendTo { destination, .. } = operation {
-            self.addresses.push_back((wr_id, destination.address.clone()));
+        self.post(wr_id, piece, operation)
+    }
+
+    /// Posts a request that sends the first `length` bytes of `buffer` as a datagram to queue pair
+    /// `qp_num`, which has `qkey`, at `address`. A completion follows; the address handle is held until
+    /// then.
+    ///
+    /// [`SendOperation::SendTo`], signaled.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send`](Self::send), and [`ErrorKind::Invalid`] if the address handle belongs to
+    /// another protection domain or the queue pair has no datagrams.
+    #[inline(always)]
+    pub fn send_to(
+        &mut self,
+        buffer: Buffer,
+        length: usize,
+        address: &AddressHandle,
+        qp_num: u32,
+        qkey: u32,
+        imm_data: Option<u32>,
+    ) -> Result<(), BufferRefused> {
+        let (wr_id, piece) = self.put(buffer, length)?;
+        self.companions.push_back((wr_id, Companion::Address(address.clone())));
+        let destination = Destination { address, qp_num, qkey };
+        self.post(wr_id, piece, SendOperation::SendTo { destination, imm_data })
+    }
+
+    /// Posts a request that binds a memory window: `request`, signaled and with an identifier of these queues. A completion
+    /// follows, with `buffer`, which the request does not use; the window is held until then.
+    ///
+    /// Kernel command: the doorbell, `IB_USER_VERBS_CMD_POST_SEND`.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`SendQueue::bind_window`](super::SendQueue::bind_window):
+    /// - [`ErrorKind::Invalid`] if the region is over memory of the program's
+    ///   ([`MemoryRegion::register`](super::MemoryRegion::register)), to which the program may have references.
+    pub fn bind_window(
+        &mut self,
+        buffer: Buffer,
+        request: &BindRequest<'_>,
+    ) -> Result<(), BufferRefused> {
+        if !request.region.is_over_memory() {
+            let reason = "the memory region is over memory of the program's";
+            return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
+        let (wr_id, _) = self.put(buffer, 0)?;
+        self.companions.push_back((wr_id, Companion::Window { _held: request.window.clone() }));
+        let request = BindRequest { wr_id, flags: request.flags | SendFlags::SIGNALED, ..*request };
+        // SAFETY: the registration stays until the bind has completed, or the kernel refuses the bind: the window holds it.
+        // The memory is a `Memory`, so that any access is as if the region had been registered with it. The identifier is of
+        // our own.
+        let posted = unsafe { bind_with_care(&self.qp, &request) };
+        posted.map_err(|failure| self.refused(wr_id, failure))
+    }
+
+    /// Posts request `wr_id`, whose buffer is where [`put`](Self::put) has put it, over `piece` of that.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        wr_id: u64,
+        piece: Sge,
+        operation: SendOperation<'_>,
+    ) -> Result<(), BufferRefused> {
         // A piece of length 0 is one of 2 GiB to some hardware.
-        let gather: &[Sge] = if length == 0 { &[] } else { &[piece] };
+        let gather: &[Sge] = if piece.length == 0 { &[] } else { &[piece] };
         let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
         let request = SendRequest { wr_id, operation, payload, flags };
         // SAFETY: the request names no memory but that of the buffer, which `put` has put where it
@@ -189,9 +253,9 @@ impl BufferQueues {
         if is_posted {
             return BufferRefused { buffer: None, error };
         }
-        // It is the last one, if it is that of a datagram.
-        if self.addresses.back().is_some_and(|(id, _)| *id == wr_id) {
-            self.addresses.pop_back();
+        // It is the last one, if it has any.
+        if self.companions.back().is_some_and(|(id, _)| *id == wr_id) {
+            self.companions.pop_back();
         }
         BufferRefused { buffer: self.posted.take(wr_id), error }
     }
@@ -213,8 +277,8 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll_received(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, posted, addresses, done } = self;
-        poll(qp.recv_cq(), done, qp.number(), posted, addresses, each)
+        let Self { qp, posted, companions, done } = self;
+        poll(qp.recv_cq(), done, qp.number(), posted, companions, each)
     }
 
     /// The same for sends alone; nothing where one completion queue has both.
@@ -223,10 +287,10 @@ impl BufferQueues {
     ///
     /// Those of [`CompletionQueue::poll`].
     pub fn poll_sent(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, posted, addresses, done } = self;
+        let Self { qp, posted, companions, done } = self;
         match qp.send_cq() == qp.recv_cq() {
             true => Ok(0),
-            false => poll(qp.send_cq(), done, qp.number(), posted, addresses, each),
+            false => poll(qp.send_cq(), done, qp.number(), posted, companions, each),
         }
     }
 }
@@ -241,6 +305,18 @@ unsafe fn send_with_care(qp: &QueuePair, request: &SendRequest<'_>) -> Result<()
     let mut queue = qp.send_queue().map_err(Failure::unposted)?;
     // SAFETY: the contract of this function is that of the callee.
     unsafe { queue.push(request) }.map_err(Failure::unposted)?;
+    queue.ring().map_err(Failure::of_ringing)
+}
+
+/// Posts a bind, wherever the queue pair is, and whoever has the queue.
+///
+/// # Safety
+///
+/// That of [`SendQueue::bind_window`](super::SendQueue::bind_window).
+unsafe fn bind_with_care(qp: &QueuePair, request: &BindRequest<'_>) -> Result<(), Failure> {
+    let mut queue = qp.send_queue().map_err(Failure::unposted)?;
+    // SAFETY: the contract of this function is that of the callee.
+    unsafe { queue.bind_window(request) }.map_err(Failure::unposted)?;
     queue.ring().map_err(Failure::of_ringing)
 }
 
@@ -263,7 +339,7 @@ unsafe fn receive_with_care(qp: &QueuePair, request: &ReceiveRequest<'_>) -> Res
 fn tables(
     qp_type: QpType,
     caps: QueuePairCaps,
-) -> (Outstanding<Buffer>, VecDeque<(u64, AddressHandle)>) {
+) -> (Outstanding<Buffer>, VecDeque<(u64, Companion)>) {
     let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
     let datagrams = match qp_type {
         QpType::IB_UVERBS_QPT_UD => caps.max_send_wr.min(MOST_DATAGRAMS),
@@ -276,8 +352,15 @@ fn tables(
 /// So many address handles have room from the beginning, in a megabyte.
 const MOST_DATAGRAMS: u32 = 1 << 16;
 
+/// An object that a request uses, and that is held until the request has completed.
+#[derive(Debug)]
+pub(super) enum Companion {
+    Address(AddressHandle),
+    Window { _held: MemoryWindow },
+}
+
 /// How many completions there is always room for.
-const FEW: usize = 4;
+const FEW: usize = 2;
 
 /// How many are taken at once where those were not all.
 const MANY: usize = 32;
@@ -288,16 +371,16 @@ fn poll(
     done: &mut [Completion],
     number: u32,
     posted: &mut Outstanding<Buffer>,
-    addresses: &mut VecDeque<(u64, AddressHandle)>,
+    companions: &mut VecDeque<(u64, Companion)>,
     mut each: impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
     let mut polled = 0;
     let count = cq.poll_inlined(done)?;
     for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
-        polled += usize::from(hand_over(completion, posted, addresses, &mut each));
+        polled += usize::from(hand_over(completion, posted, companions, &mut each));
     }
     if count == done.len() {
-        polled += poll_many(cq, number, posted, addresses, &mut each)?;
+        polled += poll_many(cq, number, posted, companions, &mut each)?;
     }
     Ok(polled)
 }
@@ -308,7 +391,7 @@ fn poll_many(
     cq: &CompletionQueue,
     number: u32,
     posted: &mut Outstanding<Buffer>,
-    addresses: &mut VecDeque<(u64, AddressHandle)>,
+    companions: &mut VecDeque<(u64, Companion)>,
     each: &mut impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
     let mut done = [Completion::default(); MANY];
@@ -317,7 +400,7 @@ fn poll_many(
     while posted.len() > 0 {
         let count = cq.poll(&mut done)?;
         for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
-            polled += usize::from(hand_over(completion, posted, addresses, each));
+            polled += usize::from(hand_over(completion, posted, companions, each));
         }
         if count < done.len() {
             break;
@@ -332,12 +415,12 @@ fn poll_many(
 fn hand_over(
     completion: &Completion,
     posted: &mut Outstanding<Buffer>,
-    addresses: &mut VecDeque<(u64, AddressHandle)>,
+    companions: &mut VecDeque<(u64, Companion)>,
     each: &mut impl FnMut(Buffer, &Completion),
 ) -> bool {
     let Some(buffer) = posted.take(completion.wr_id()) else { return false };
-    if !addresses.is_empty() {
-        let_go(addresses, completion.wr_id());
+    if !companions.is_empty() {
+        let_go(companions, completion.wr_id());
     }
     each(buffer, completion);
     true
@@ -346,9 +429,9 @@ fn hand_over(
 /// Lets go of the address handle of the datagram `wr_id`, if it is one, and of those before it: sends complete in the order
 /// in which they were posted.
 #[inline(never)]
-fn let_go(addresses: &mut VecDeque<(u64, AddressHandle)>, wr_id: u64) {
-    let found = addresses.binary_search_by_key(&wr_id, |(id, _)| *id);
-    addresses.drain(..found.map_or(0, |place| place + 1));
+fn let_go(companions: &mut VecDeque<(u64, Companion)>, wr_id: u64) {
+    let found = companions.binary_search_by_key(&wr_id, |(id, _)| *id);
+    companions.drain(..found.map_or(0, |place| place + 1));
 }
 
 /// Why a request could not be posted, and whether it is all the same.
@@ -377,9 +460,19 @@ impl Drop for BufferQueues {
         // Before any lock. The buffers of a forked child are memory of its own, which no device
         // knows.
         if self.qp.inner.object.belongs_here() {
+            if self.posted.len() == 0 {
+                return;
+            }
             let mut kept = unpoisoned(self.qp.inner.kept.lock());
+            let kept = kept.get_or_insert_default();
             kept.buffers.extend(self.posted.drain());
-            kept.addresses.extend(self.addresses.drain(..).map(|(_, address)| address));
+            // A window is not kept: it holds the queue pair.
+            kept.addresses.extend(self.companions.drain(..).filter_map(|(_, companion)| {
+                match companion {
+                    Companion::Address(address) => Some(address),
+                    Companion::Window { .. } => None,
+                }
+            }));
         }
     }
 }
@@ -393,8 +486,8 @@ mod tests {
         let most = u32::MAX;
         let caps =
             QueuePairCaps { max_send_wr: most, max_recv_wr: most, ..QueuePairCaps::default() };
-        let (posted, addresses) = tables(QpType::IB_UVERBS_QPT_UD, caps);
+        let (posted, companions) = tables(QpType::IB_UVERBS_QPT_UD, caps);
         assert_eq!(posted.len(), 0);
-        assert!(addresses.capacity() < 1 << 17, "{}", addresses.capacity());
+        assert!(companions.capacity() < 1 << 17, "{}", companions.capacity());
     }
 }

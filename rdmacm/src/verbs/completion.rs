@@ -8,25 +8,26 @@ use verbs_abi::{
     AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_resize_cq, ib_uverbs_wc,
 };
 
+use super::Completion;
 use super::additions::Additions;
 use super::bell::Bell;
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::drain::Marker;
-use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
-use super::work_completion::Completion;
 use super::{WcOpcode, WcStatus};
+use crate::acks::Acks;
 #[cfg(doc)]
 use crate::cm::CmId;
+use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
+use crate::driver::{Arm, CqControlOps as _, CqOps as _, CreatedCq, Driver as _, PollError};
+use crate::drivers::any::{AnyCqControl, AnyCqRing};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
-use crate::provider::{Arming, CompletionRing, PollError};
 use crate::registry::Token;
-use crate::turn::Turn;
 
 const POLL: &str = "poll";
 const POLLED_HERE: &str = "it has the queue's poller; drop that first";
@@ -42,7 +43,7 @@ pub struct CompletionQueue {
 
 #[derive(Debug)]
 struct Inner {
-    ring: Exclusive<CompletionRing>,
+    ring: HandoffMutex<AnyCqRing>,
     // Before the object: the kernel does not destroy a queue on which there are bells.
     /// Absent until there is one: few queues ever have any.
     additions: Mutex<Option<Box<Additions>>>,
@@ -50,12 +51,14 @@ struct Inner {
     has_additions: AtomicBool,
     object: Object<ib_uverbs_destroy_cq>,
     reporter: Reporter,
+    /// The completion events that were handed to the program.
+    events: Arc<Acks>,
     capacity: AtomicU32,
     channel: Option<CompletionChannel>,
-    arming: Arming,
-    /// Of the one thread that sleeps in `wait`: the event of an armed queue wakes one sleeper, and
-    /// would leave a second one sleeping on a queue that nobody arms again.
-    turn: Turn,
+    control: AnyCqControl,
+    /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one thread, and
+    /// would leave a second one asleep on a queue that no thread arms again.
+    sleeper: HandoffMutex<()>,
 }
 
 impl CompletionQueue {
@@ -102,7 +105,8 @@ impl CompletionQueue {
             let reason = "the completion channel is of another context";
             return Err(Error::invalid("create", "a completion queue", reason));
         }
-        let reporter = Reporter::new();
+        let events = Arc::default();
+        let reporter = Reporter::of_completion_queue(&events);
         let request = ib_uverbs_create_cq {
             response: AlignedU64::default(),
             user_handle: reporter.user_handle(),
@@ -111,17 +115,20 @@ impl CompletionQueue {
             comp_channel: channel.map_or(-1, CompletionChannel::raw),
             reserved: 0,
         };
-        let (response, ring, arming) = context.provider().create_cq(context, request)?;
+        let created = context.driver().create_cq(context.commands(), request);
+        let CreatedCq { response, ring, control, memory } =
+            created.map_err(|error| context.not_created("a completion queue", error))?;
         let inner = Inner {
-            ring: Exclusive::new(ring),
+            ring: HandoffMutex::new(ring),
             additions: Mutex::default(),
             has_additions: AtomicBool::new(false),
-            object: Object::new(context, response.cq_handle),
+            object: Object::with_memory(context, response.cq_handle, memory),
             reporter,
+            events,
             capacity: AtomicU32::new(response.cqe),
             channel: channel.cloned(),
-            arming,
-            turn: Turn::default(),
+            control,
+            sleeper: HandoffMutex::default(),
         };
         if let Some(channel) = channel {
             channel.add_queue();
@@ -166,7 +173,7 @@ impl CompletionQueue {
     pub fn resize(&self, capacity: u32) -> Result<()> {
         const RESIZE: &str = "resize";
         self.context().check_usable(RESIZE, || self.inner.name())?;
-        let Ok(mut ring) = self.inner.ring.hold() else {
+        let Ok(mut ring) = self.inner.ring.lock() else {
             let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
             return Err(Error::new(RESIZE, self.inner.subject(), kind));
         };
@@ -175,20 +182,30 @@ impl CompletionQueue {
             cq_handle: self.handle(),
             cqe: capacity,
         };
-        match ring.get().resize(self.context().file(), request) {
+        match ring.resize(self.context().commands(), request) {
             Ok(resized) => {
                 self.inner.capacity.store(resized, Ordering::Relaxed);
                 Ok(())
             }
             Err(refused) => {
                 let (context, name) = (self.context(), self.inner.name());
-                Err(context.refused_or_unsupported(RESIZE, &name, "resizing", refused))
+                Err(context.refused_or_unsupported(
+                    RESIZE,
+                    &name,
+                    "resizing",
+                    refused.into_refused(),
+                ))
             }
         }
     }
 
     pub(crate) fn handle(&self) -> u32 {
         self.inner.object.handle()
+    }
+
+    /// The shared part of the queue, for its driver.
+    pub(super) fn control(&self) -> &AnyCqControl {
+        &self.inner.control
     }
 
     /// The queue's end that is polled, for this thread.
@@ -199,7 +216,7 @@ impl CompletionQueue {
     /// after a fork.
     pub fn poller(&self) -> Result<Poller<'_>> {
         self.context().check_process(POLL, || self.inner.name())?;
-        let ring = self.inner.ring.hold().map_err(|HeldHere| self.polled_here())?;
+        let ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
         Ok(Poller { inner: &self.inner, ring })
     }
 
@@ -222,10 +239,9 @@ impl CompletionQueue {
     #[inline(always)]
     pub(super) fn poll_inlined(&self, into: &mut [Completion]) -> Result<usize> {
         if self.context().file().surely_belongs_here() {
-            if let Some(ring) = self.inner.ring.hold_if_free() {
+            if let Some(ring) = self.inner.ring.try_lock() {
                 let mut poller = Poller { inner: &self.inner, ring };
                 let polled = poller.poll_here(into);
-                poller.ring.pass_on();
                 return polled;
             }
         }
@@ -240,8 +256,11 @@ impl CompletionQueue {
 
     /// The same, or `None` where another thread keeps the poller until `deadline`.
     fn poll_by(&self, into: &mut [Completion], deadline: Option<Instant>) -> Result<Option<usize>> {
-        let Some(deadline) = deadline else { return self.poll(into).map(Some) };
-        let ring = self.inner.ring.hold_by(deadline).map_err(|HeldHere| self.polled_here())?;
+        if deadline.is_none() {
+            return self.poll(into).map(Some);
+        }
+        let ring = self.inner.ring.lock_until(deadline);
+        let ring = ring.map_err(|HeldByThisThread| self.polled_here())?;
         ring.map(|ring| Poller { inner: &self.inner, ring }.take(into)).transpose()
     }
 
@@ -265,9 +284,9 @@ impl CompletionQueue {
         };
         self.inner.add(|additions| {
             additions.flushed.extend(wr_ids.iter().map(flushed));
-            if self.inner.channel.is_some() && self.inner.arming.is_armed() {
+            if self.inner.channel.is_some() && self.inner.control.is_armed() {
                 // Where none can be made, nobody is woken before something else completes.
-                if let Ok(mut bell) = Bell::new(pd, self.handle()) {
+                if let Ok(mut bell) = Bell::new(pd, self.handle(), &self.inner.control) {
                     bell.ring();
                     additions.bells.push(bell);
                 }
@@ -309,14 +328,14 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether this thread has the poller.
+    /// Returns `true` if this thread has the poller.
     pub(super) fn is_polled_here(&self) -> bool {
-        self.inner.ring.is_held_here()
+        self.inner.ring.is_held_by_this_thread()
     }
 
     /// The poller, if no thread has it.
     pub(super) fn free_poller(&self) -> Option<Poller<'_>> {
-        self.inner.ring.hold_if_free().map(|ring| Poller { inner: &self.inner, ring })
+        self.inner.ring.try_lock().map(|ring| Poller { inner: &self.inner, ring })
     }
 
     /// Whether it holds fewer such completions than it has room for.
@@ -346,8 +365,14 @@ impl CompletionQueue {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
         self.context().check_usable("arm", || self.inner.name())?;
-        let (context, handle) = (self.context(), self.inner.object.handle());
-        self.inner.arming.request_notify(context, handle, solicited_only)
+        let context = self.context();
+        let arm = Arm {
+            cq_handle: self.handle(),
+            solicited_only,
+            events_read: self.inner.events.handed_out(),
+        };
+        let armed = self.inner.control.arm(context.commands(), &arm);
+        armed.map_err(|refused| context.refused("arm", "a completion queue", refused))
     }
 
     /// Takes completions off the queue into `into`, and sleeps while there are none.
@@ -395,7 +420,12 @@ impl CompletionQueue {
             return Err(invalid("there is no place for a completion"));
         }
         let mut poll = || self.poll_by(into, deadline);
-        let Some(_turn) = self.inner.turn.take(deadline) else { return Ok(poll()?.unwrap_or(0)) };
+        let sleeper = self.inner.sleeper.lock_until(deadline);
+        let sleeper = sleeper.map_err(|HeldByThisThread| {
+            let kind = ErrorKind::WouldDeadlock("this thread waits on it already");
+            Error::new(OPERATION, self.inner.subject(), kind)
+        })?;
+        let Some(_sleeper) = sleeper else { return Ok(poll()?.unwrap_or(0)) };
         loop {
             if channel.queues() > 1 {
                 return Err(invalid(
@@ -448,7 +478,7 @@ impl CompletionQueue {
 #[derive(Debug)]
 pub struct Poller<'a> {
     inner: &'a Inner,
-    ring: Held<'a, CompletionRing>,
+    ring: HandoffGuard<'a, AnyCqRing>,
 }
 
 impl Poller<'_> {
@@ -462,7 +492,7 @@ impl Poller<'_> {
     /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
     /// is out of order; [`ErrorKind::DeviceGone`] where there is a command.
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
-        if self.inner.object.context().file().surely_belongs_here() && !self.ring.is_awaited() {
+        if self.inner.object.context().file().surely_belongs_here() && !self.ring.is_waited_for() {
             return self.poll_here(into);
         }
         self.poll_with_care(into)
@@ -471,7 +501,7 @@ impl Poller<'_> {
     /// The same where nothing keeps this thread from the ring.
     #[inline(always)]
     fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
-        match self.ring.get().try_poll(into) {
+        match self.ring.try_poll(into) {
             Some(count) => self.add(into, count),
             None => self.take(into),
         }
@@ -481,14 +511,14 @@ impl Poller<'_> {
     #[inline(never)]
     fn poll_with_care(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
-        self.ring.give_way();
+        self.ring.yield_to_waiter();
         self.take(into)
     }
 
     /// The same in this process, and nobody has his turn: who is let in may stay.
     #[inline(never)]
     pub(super) fn take(&mut self, into: &mut [Completion]) -> Result<usize> {
-        match self.ring.get().poll(into) {
+        match self.ring.poll(self.inner.object.context().file(), into) {
             Ok(count) => self.add(into, count),
             Err(error) => Err(self.inner.unpolled(error)),
         }
@@ -509,7 +539,8 @@ impl Poller<'_> {
     fn poll_with_additions(&mut self, into: &mut [Completion], count: usize) -> Result<usize> {
         let mut additions = self.inner.additions();
         let Some(additions) = &mut *additions else { return Ok(count) };
-        let merged = additions.merge(into, count, |rest| self.ring.get().poll(rest));
+        let merged = additions
+            .merge(into, count, |rest| self.ring.poll(self.inner.object.context().file(), rest));
         let count = merged.map_err(|error| self.inner.unpolled(error))?;
         self.inner.has_additions.store(!additions.is_empty(), Ordering::Relaxed);
         Ok(count)
@@ -530,7 +561,7 @@ impl Inner {
 
     #[cold]
     fn unpolled(&self, error: PollError) -> Error {
-        error.during(self.object.context(), POLL, &self.name())
+        self.object.context().not_polled(POLL, &self.name(), error)
     }
 
     fn name(&self) -> String {

@@ -1,6 +1,5 @@
 //! Opened devices.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
@@ -8,22 +7,21 @@ use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_ALLOC_MW, IB_USER_VERBS_CMD_ALLOC_PD,
     IB_USER_VERBS_CMD_CREATE_AH, IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_CREATE_QP,
     IB_USER_VERBS_CMD_CREATE_SRQ, IB_USER_VERBS_CMD_CREATE_XSRQ, IB_USER_VERBS_CMD_OPEN_QP,
-    ib_uverbs_device_cap_flags, ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp,
-    ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_query_port,
-    ib_uverbs_query_port_resp,
+    ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp, ib_uverbs_query_device,
+    ib_uverbs_query_device_resp, ib_uverbs_query_port, ib_uverbs_query_port_resp,
 };
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::event_file::{EventFile, READ};
 use super::pd::PdObject;
 use super::same::equal_if_same;
-use crate::device::{self, Device, DriverId, GidEntry, Guid, Transport};
-use crate::error::{Error, ErrorKind, Result, Wait};
+use crate::device::{self, Chardev, Device, DriverId, GidEntry, Guid, Transport};
+use crate::driver::{Capabilities, CommandContext, CreateError, DeviceInfo, Opened};
+use crate::drivers::any::AnyDriver;
+use crate::engine::DeviceContext;
+use crate::error::{Error, ErrorKind, Result, Wait, hint};
 use crate::lock::unpoisoned;
-use crate::provider::Provider;
 use crate::sys::command::Refused;
 use crate::sys::per_process::PerProcess;
-use crate::sys::remedy;
 use crate::sys::uverbs::UverbsFile;
 
 /// An opened device: one open `/dev/infiniband/uverbsN`.
@@ -39,16 +37,13 @@ pub struct Context {
 
 #[derive(Debug)]
 struct Inner {
-    file: UverbsFile,
+    engine: DeviceContext,
     async_file: EventFile,
     device: Device,
-    provider: Provider,
     completion_vectors: u32,
     depths: OnceLock<Depths>,
-    capabilities: OnceLock<ib_uverbs_device_cap_flags>,
     /// The protection domain that ids share, while it lives.
     shared_pd: Mutex<Weak<PdObject>>,
-    gone: AtomicBool,
 }
 
 /// How many RDMA reads and atomics a queue pair can have outstanding.
@@ -108,26 +103,40 @@ impl Context {
         const OPERATION: &str = "open the device";
         let subject = || device.name().to_owned();
         let Some(node) = device.uverbs() else {
-            let reason = format!("it has no verbs node; {}", remedy::MODULES);
+            let reason = format!("it has no verbs node; {}", hint::MODULES);
             let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
             return Err(Error::new(OPERATION, subject(), kind));
         };
         let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
-        let file = UverbsFile::open(&node.path(), node.device_number(), driver)?;
-        let provider = Provider::of(device, &file);
-        let (async_events, completion_vectors) = provider.get_context(&file, device)?;
+        let path = node.path();
+        let file = UverbsFile::open(&path, node.device_number(), driver)
+            .map_err(|failure| failure.error(&path))?;
+        let info = DeviceInfo { driver: device.driver(), abi_version: node.abi_version() };
+        let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
+            let refused = match error {
+                CreateError::Command(refused) => refused,
+                CreateError::Map(errno) => Refused::Os(errno),
+                CreateError::Unsupported(_) | CreateError::UnknownDriver => {
+                    let what = format!("{} wants more than the plain command", driver_name(device));
+                    return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
+                }
+            };
+            refused.during(OPERATION, subject()).with_remedy(Errno::EAGAIN, hint::CONTEXTS)
+        })?;
+        Ok(Self::of(device, engine, opened))
+    }
+
+    /// Takes a context of `device` that was opened.
+    pub(super) fn of(device: &Device, engine: DeviceContext, opened: Opened) -> Self {
         let inner = Inner {
-            file,
-            async_file: EventFile::new(async_events, &WAIT),
+            engine,
+            async_file: EventFile::new(opened.async_events, &WAIT),
             device: device.clone(),
-            provider,
-            completion_vectors,
+            completion_vectors: opened.completion_vectors,
             depths: OnceLock::new(),
-            capabilities: OnceLock::new(),
             shared_pd: Mutex::default(),
-            gone: AtomicBool::new(false),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Self { inner: Arc::new(inner) }
     }
 
     /// The context that the process's ids of a device share, which is what their
@@ -170,7 +179,7 @@ impl Context {
         let open = shared
             .iter()
             .filter_map(Weak::upgrade)
-            .find(|inner| is_meant(&inner.device) && !inner.gone.load(Ordering::Relaxed));
+            .find(|inner| is_meant(&inner.device) && !inner.engine.is_removed());
         if let Some(inner) = open {
             return Ok(Self { inner });
         }
@@ -196,12 +205,12 @@ impl Context {
     /// siw do not let go of theirs before: drop them, and all that was made in them.
     #[inline]
     pub fn is_gone(&self) -> bool {
-        self.inner.gone.load(Ordering::Relaxed)
+        self.inner.engine.is_removed()
     }
 
     /// Marks the device as gone, for ever: one that comes back is another, with contexts of its own.
     pub(crate) fn mark_gone(&self) {
-        self.inner.gone.store(true, Ordering::Relaxed);
+        self.inner.engine.set_removed();
     }
 
     /// Which protocol is under the verbs. A node that the kernel's connection manager does not
@@ -243,17 +252,6 @@ impl Context {
         self.command("query", "", ib_uverbs_ex_query_device::default())
     }
 
-    /// What the device can do, asked once.
-    pub(crate) fn capabilities(&self) -> Result<ib_uverbs_device_cap_flags, Refused> {
-        if let Some(known) = self.inner.capabilities.get() {
-            return Ok(*known);
-        }
-        let answer = self.inner.file.command(ib_uverbs_ex_query_device::default())?;
-        let capabilities =
-            ib_uverbs_device_cap_flags::from_bits_retain(answer.device_cap_flags_ex.get());
-        Ok(*self.inner.capabilities.get_or_init(|| capabilities))
-    }
-
     /// The attributes of port `port`, counted from 1.
     ///
     /// `IB_USER_VERBS_CMD_QUERY_PORT`.
@@ -290,7 +288,7 @@ impl Context {
         /// As many as fit in 16 bits of length.
         const MANY: u16 = 2047;
         self.check_usable("query", || "the GID table".to_owned())?;
-        let file = &self.inner.file;
+        let file = self.file();
         device::gids_of_opened(&self.inner.device, port.into(), || match file.gid_table(FEW) {
             // Among other reasons, where they are more.
             Err(Refused::Os(Errno::EINVAL)) => file.gid_table(MANY),
@@ -317,12 +315,28 @@ impl Context {
         &self.inner.async_file
     }
 
-    pub(crate) fn provider(&self) -> Provider {
-        self.inner.provider
+    /// The driver of the device.
+    pub(super) fn driver(&self) -> &AnyDriver {
+        self.inner.engine.driver()
+    }
+
+    /// The facts in which the driver differs from others.
+    pub(crate) fn driver_capabilities(&self) -> &Capabilities {
+        self.inner.engine.capabilities()
+    }
+
+    /// The name of the driver, with the version of its ABI.
+    pub(super) fn driver_name(&self) -> String {
+        driver_name(&self.inner.device)
+    }
+
+    /// The way of commands to the kernel.
+    pub(super) fn commands(&self) -> CommandContext<'_> {
+        self.inner.engine.commands()
     }
 
     pub(crate) fn file(&self) -> &UverbsFile {
-        &self.inner.file
+        self.inner.engine.file()
     }
 
     /// Sends a command for `operation` on `what` of this device.
@@ -332,30 +346,11 @@ impl Context {
         what: &str,
         request: C,
     ) -> Result<C::Response> {
-        self.driver_command::<C, (), ()>(operation, what, request, ())
-            .map(|(response, ())| response)
-    }
-
-    /// The same with the driver's parts.
-    pub(crate) fn driver_command<C, I, O>(
-        &self,
-        operation: &'static str,
-        what: &str,
-        request: C,
-        driver_request: I,
-    ) -> Result<(C::Response, O)>
-    where
-        C: Command,
-        I: IntoBytes + Immutable,
-        O: FromBytes + IntoBytes + Immutable + KnownLayout,
-    {
-        self.check_usable(operation, || what.to_owned())?;
-        self.inner.file.driver_command(request, driver_request).map_err(
-            |refused| match makes_object::<C>() {
-                true => self.not_made(operation, what, refused),
-                false => self.refused(operation, what, refused),
-            },
-        )
+        let answered = self.commands().command(request);
+        answered.map(|(response, ())| response).map_err(|refused| match makes_object::<C>() {
+            true => self.not_made(operation, what, refused),
+            false => self.refused(operation, what, refused),
+        })
     }
 
     /// Refuses `operation` on `what` of this device in a child of the process that opened it. First
@@ -367,7 +362,7 @@ impl Context {
         operation: &'static str,
         what: impl FnOnce() -> String,
     ) -> Result<()> {
-        match self.inner.file.surely_belongs_here() {
+        match self.file().surely_belongs_here() {
             true => Ok(()),
             false => self.check_process_with_care(operation, what),
         }
@@ -380,7 +375,7 @@ impl Context {
         operation: &'static str,
         what: impl FnOnce() -> String,
     ) -> Result<()> {
-        let checked = self.inner.file.check_process();
+        let checked = self.file().check_process();
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
 
@@ -390,18 +385,14 @@ impl Context {
         operation: &'static str,
         what: impl FnOnce() -> String,
     ) -> Result<()> {
-        let checked = match self.inner.file.check_process() {
-            // What the kernel says where it takes the driver away from under a context.
-            Ok(()) if self.is_gone() => Err(Refused::Os(Errno::EIO)),
-            checked => checked,
-        };
+        let checked = self.commands().check();
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
 
     /// Whether both surely have nothing to refuse: where this says no, they are to be asked.
     #[inline]
     pub(super) fn is_surely_usable(&self) -> bool {
-        self.inner.file.surely_belongs_here() && !self.is_gone()
+        self.file().surely_belongs_here() && !self.is_gone()
     }
 
     /// How errors name `what` of this device, or the device itself.
@@ -424,7 +415,7 @@ impl Context {
 
     /// The same of what makes an object, which the rdma cgroup counts.
     pub(crate) fn not_made(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
-        self.refused(operation, what, refused).with_remedy(Errno::EAGAIN, remedy::OBJECTS)
+        self.refused(operation, what, refused).with_remedy(Errno::EAGAIN, hint::OBJECTS)
     }
 
     /// The same of something that not every driver does, which `does` says.
@@ -444,6 +435,14 @@ impl Context {
             refused => self.refused(operation, what, refused),
         }
     }
+}
+
+/// The name of the driver of `device`, with the version of its ABI.
+fn driver_name(device: &Device) -> String {
+    let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
+    let version = device.uverbs().and_then(Chardev::abi_version);
+    let version = version.map_or_else(String::new, |version| format!(", ABI version {version}"));
+    format!("{driver}{version}")
 }
 
 /// Whether `C` makes an object whenever it succeeds, so that EAGAIN is the rdma cgroup's word. OPEN_XRCD has

@@ -5,12 +5,15 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
 use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
 use super::{Completion, QpState, ReceiveQueue, SendQueue, WcStatus};
+use crate::driver::{PostError, Posted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::provider::{PostError, Posted};
+use crate::sys::command::Refused;
 
 const DRAIN: &str = "drain";
 
@@ -116,7 +119,7 @@ impl Draining<'_> {
         }
         match outcome {
             Ok(()) => Ok(true),
-            Err(PostError::Unposted { errno: libc::ENOMEM, .. }) => Ok(false),
+            Err(PostError::Unposted { refused: Refused::Os(Errno::ENOMEM), .. }) => Ok(false),
             Err(PostError::Full(most)) if most > 0 => Ok(false),
             Err(error) => Err(error),
         }
@@ -178,7 +181,7 @@ impl QueuePair {
         let mut queues = sides.map(|(side, cq, most)| {
             (most > 0).then_some(Draining { qp: self, side, cq, marker: None })
         });
-        let refused = |error: PostError| error.during(self.context(), DRAIN, self.subject());
+        let refused = |error| self.context().not_posted(DRAIN, self.subject(), error);
         let mut idle = 0_u32;
         // First what has completed, which leaves room for the markers.
         hand_over()?;

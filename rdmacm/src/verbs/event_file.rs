@@ -90,7 +90,7 @@ impl EventFile {
                 read.map_err(failed)?
             }
         };
-        events[..length / size_of::<D>()].iter().for_each(each);
+        events.iter().take(length / size_of::<D>()).for_each(each);
         Ok(())
     }
 

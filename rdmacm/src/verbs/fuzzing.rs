@@ -6,11 +6,11 @@ use verbs_abi::{
 };
 use zerocopy::IntoBytes;
 
+use super::Completion;
 use super::global_route::{DatagramSource, GRH_LENGTH};
-use super::work_completion::Completion;
 use super::{async_event, attributes};
-use crate::fuzzing::Input;
 use crate::sys::uverbs::Polled;
+use crate::testing::Input;
 
 /// Completions, events, attributes, and the header in front of a datagram.
 pub fn completions(bytes: &[u8]) {

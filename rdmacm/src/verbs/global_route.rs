@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use nix::errno::Errno;
 use verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 
+use super::Completion;
 use super::context::Context;
-use super::work_completion::Completion;
 use crate::device::{Gid, GidType};
 #[cfg(doc)]
 use crate::error::ErrorKind;

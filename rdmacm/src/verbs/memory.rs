@@ -8,7 +8,7 @@
 //! here at all, and whoever registers it answers for it.
 #![expect(unsafe_code, reason = "registers memory that a device may write to")]
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,17 +16,15 @@ use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_rereg_mr};
 
 use super::AccessFlags;
+use super::Sge;
 use super::copied_memory::Memory;
 use super::pd::ProtectionDomain;
-use super::post::Sge;
 use super::registration::Registration;
 use super::same::equal_if_same;
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{DestroyError, Error, Result};
+use crate::driver::Driver as _;
+use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
 use crate::non_exhaustive::NonExhaustive;
 use crate::sys::mapping::Mapping;
-use crate::sys::remedy;
 
 /// Memory that a device may reach: its address range, and the keys that name it.
 ///
@@ -113,7 +111,7 @@ impl MemoryRegion {
         access: AccessFlags,
     ) -> Result<Self> {
         let memory = Memory::new(length)?;
-        let mut region = Self::over_memory(pd, &memory, iova, access)?;
+        let mut region = Self::over_memory(pd, &memory, 0..length, iova, access)?;
         region.memory = Some(memory);
         Ok(region)
     }
@@ -128,20 +126,43 @@ impl MemoryRegion {
     ///
     /// Those of [`alloc`](Self::alloc).
     pub fn share(pd: &ProtectionDomain, memory: &Memory, access: AccessFlags) -> Result<Self> {
-        Self::over_memory(pd, memory, None, access)
+        Self::over_memory(pd, memory, 0..memory.len(), None, access)
+    }
+
+    /// Registers the bytes in `part` of `memory`: otherwise as [`share`](Self::share).
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`share`](Self::share):
+    /// - [`ErrorKind::Invalid`] if `part` is empty or exceeds the memory.
+    pub fn share_part(
+        pd: &ProtectionDomain,
+        memory: &Memory,
+        part: Range<usize>,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        Self::over_memory(pd, memory, part, None, access)
     }
 
     fn over_memory(
         pd: &ProtectionDomain,
         memory: &Memory,
+        part: Range<usize>,
         iova: Option<u64>,
         access: AccessFlags,
     ) -> Result<Self> {
         let mapping = memory.mapping();
-        // SAFETY: the memory is mapped readable and writable, and stays so until the region, which
-        // holds the mapping, is deregistered; nobody has a reference to it that is not to atomics,
-        // now or later.
-        unsafe { Self::over(pd, mapping.start(), mapping.len(), iova, access, Some(mapping)) }
+        let Range { start, end } = part;
+        if start >= end || end > mapping.len() {
+            let subject = format!("bytes {start} to {end} of memory");
+            let reason = format!("the memory has {} bytes", mapping.len());
+            return Err(Error::invalid("register", subject, reason));
+        }
+        // SAFETY: `start` is less than the length of the mapping, so the address lies in it.
+        let first = unsafe { mapping.start().add(start) };
+        // SAFETY: the bytes lie in the mapping, which is readable and writable, and stays so until the
+        // region, which holds it, is deregistered; all references to it, now and later, are to atomics.
+        unsafe { Self::over(pd, first, end - start, iova, access, Some(mapping)) }
     }
 
     /// Registers memory of the program's.
@@ -225,9 +246,18 @@ impl MemoryRegion {
             pd_handle: pd.handle(),
             access_flags: access,
         };
+        let context = pd.context();
+        let what = || format!("{length} bytes of memory");
+        context.check_usable(OPERATION, what)?;
+        if request.hca_va != request.start && !context.driver_capabilities().custom_iova {
+            let driver = context.driver_name();
+            let missing = format!("memory under other addresses than its own by {driver}");
+            return Err(Error::new(OPERATION, what(), ErrorKind::Unsupported(missing.into())));
+        }
         // SAFETY: the request's range is that of the arguments, for which the caller answers.
-        let registered = unsafe { pd.context().provider().register_memory(pd.context(), request) };
-        let registered = registered.map_err(advised)?;
+        let registered = unsafe { context.driver().register(context.commands(), request) };
+        let registered =
+            registered.map_err(|refused| advised(context.not_made(OPERATION, &what(), refused)))?;
         let registration = Registration::new(pd, registered.mr_handle, mapping.map(Arc::clone));
         Ok(Self {
             registration: Arc::new(registration),
@@ -326,6 +356,11 @@ impl MemoryRegion {
             released.map_err(|refused| context.refused(OPERATION, WHAT, refused))
         });
         destroyed.map_err(|error| DestroyError::new(self, error))
+    }
+
+    /// Returns `true` if the memory is a [`Memory`], to which there are no references.
+    pub(super) fn is_over_memory(&self) -> bool {
+        self.registration.has_memory()
     }
 
     /// What the windows that are bound to it hold.
@@ -458,8 +493,8 @@ fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
 
 /// The same error with what to do where the kernel does not let the user pin the memory.
 fn advised(error: Error) -> Error {
-    let error = error.with_remedy(Errno::EPERM, remedy::LOCKED_MEMORY);
-    error.with_remedy(Errno::ENOMEM, remedy::LOCKED_MEMORY_OR_REGIONS)
+    let error = error.with_remedy(Errno::EPERM, hint::LOCKED_MEMORY);
+    error.with_remedy(Errno::ENOMEM, hint::LOCKED_MEMORY_OR_REGIONS)
 }
 
 /// What [`MemoryRegion::reregister`] is to change.

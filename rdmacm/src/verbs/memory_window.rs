@@ -7,26 +7,26 @@ use verbs_abi::{
     AlignedU64, ib_mw_type, ib_uverbs_alloc_mw, ib_uverbs_alloc_mw_resp, ib_uverbs_dealloc_mw,
 };
 
-use super::QpType;
 use super::completion::CompletionQueue;
 use super::memory::MemoryRegion;
 use super::moment::Moment;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::post::SendOperation;
 use super::queue_pair::QueuePair;
 use super::registration::Registration;
 use super::same::equal_if_same;
+use super::{AccessFlags, QpType};
+use crate::driver::PostError;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
 use crate::lock::unpoisoned;
-use crate::provider::PostError;
+use crate::work::{SendFlags, SendOperation, WindowBinding};
 
 /// A key of its own for a part of a region, that is given to peers and taken back by work requests:
 /// faster than registering memory.
 ///
-/// A clone is the same window. What it allows it is given by a [`SendOperation::BindWindow`]. One of
+/// A clone is the same window. What it allows it is given by [`QueuePair::bind_window`]. One of
 /// type 1 is bound anew as often as one likes, by any queue pair of its protection domain, and to
 /// nothing by a part without bytes. One of type 2 belongs to the queue pair that has bound it, whose
 /// peer alone may use it, and is bound again only after it was invalidated, by a
@@ -100,43 +100,72 @@ impl Drop for Inner {
     }
 }
 
-/// What a request that is about to be posted does to a window.
-pub(super) enum WindowChange<'a> {
-    Nothing,
-    Bind(Binding<'a>),
-    Invalidate(Invalidation<'a>),
+/// A request that binds a memory window to a part of a memory region: for
+/// [`QueuePair::bind_window`].
+///
+/// Peers reach the part by the window's key, which the bind changes. On rxe they reach the whole
+/// region by that key, as [`MemoryWindow`] says.
+#[doc(alias = "ibv_mw_bind")]
+#[doc(alias = "ibv_mw_bind_info")]
+#[derive(Debug, Clone, Copy)]
+pub struct BindRequest<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// The window, of the protection domain of the queue pair.
+    pub window: &'a MemoryWindow,
+    /// The region, of the protection domain of the queue pair, with the access flag
+    /// `IB_UVERBS_ACCESS_MW_BIND`.
+    pub region: &'a MemoryRegion,
+    /// The offset of the part in the region, in bytes.
+    pub offset: usize,
+    /// The length of the part in bytes. A window of type 1 allows nothing after a bind to no bytes.
+    pub length: usize,
+    /// The access that peers get: `IB_UVERBS_ACCESS_REMOTE_*`.
+    pub access: AccessFlags,
+    /// How the request is carried out.
+    pub flags: SendFlags,
 }
 
-impl<'a> WindowChange<'a> {
-    /// What a request to `qp` does, before it is stored.
-    #[inline]
-    pub(super) fn of(qp: &'a QueuePair, operation: &SendOperation<'a>) -> Result<Self, PostError> {
-        match *operation {
-            SendOperation::BindWindow { window, region, .. } => {
-                Ok(Self::Bind(window.binding(region)))
-            }
-            SendOperation::LocalInvalidate { rkey } if keeps_keys(qp) => {
-                Invalidation::new(qp.recv_cq(), rkey).map(Self::Invalidate)
-            }
-            _ => Ok(Self::Nothing),
+impl<'a> BindRequest<'a> {
+    /// Checks that `qp` can carry out the request: the kernel finds out only when it does, and ends the
+    /// queue pair.
+    pub(super) fn check(&self, qp: &QueuePair) -> Result<(), &'static str> {
+        let Self { window, region, .. } = *self;
+        if qp.qp_type() == QpType::IB_UVERBS_QPT_UD {
+            return Err("it is for datagrams, which need a destination");
+        }
+        if window.pd() != qp.pd() {
+            return Err("the memory window is of another protection domain");
+        }
+        if window.is_too_old_for(qp) {
+            return Err("the memory window is older, and has to be made after it");
+        }
+        if region.pd() != qp.pd() {
+            return Err("the memory region is of another protection domain");
+        }
+        if !SendFlags::all().contains(self.flags) {
+            return Err("flags that are not known");
+        }
+        if self.length == 0 && window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
+            return Err("a window of type 2 is bound to something, and invalidated");
+        }
+        match self.offset.checked_add(self.length) {
+            Some(end) if end <= region.len() => Ok(()),
+            _ => Err("the part is not within the memory region"),
         }
     }
 
-    /// The request was posted to `qp`.
-    #[inline]
-    pub(super) fn posted(self, qp: &QueuePair) {
-        match self {
-            Self::Nothing => {}
-            Self::Bind(binding) => binding.posted(qp),
-            Self::Invalidate(invalidation) => invalidation.posted(),
-        }
+    /// Locks the window, before the request is stored.
+    pub(super) fn begin(&self) -> Binding<'a> {
+        Binding { request: *self, bound: unpoisoned(self.window.inner.bound.lock()) }
     }
 }
 
 /// Whether the library has to know which windows are bound by `qp`, those of type 2.
 fn keeps_keys(qp: &QueuePair) -> bool {
     // Of unreliable connections rxe invalidates nothing, and says so.
-    qp.qp_type() != QpType::IB_UVERBS_QPT_UC && qp.pd().context().provider().trips_over_windows()
+    qp.qp_type() != QpType::IB_UVERBS_QPT_UC
+        && qp.pd().context().driver_capabilities().mw_type2_can_crash_kernel
 }
 
 /// The right to take a key back: nobody else does meanwhile.
@@ -148,6 +177,21 @@ pub(super) struct Invalidation<'a> {
 }
 
 impl<'a> Invalidation<'a> {
+    /// The invalidation that a request to `qp` is, before it is stored; `None` if it is none that the
+    /// library keeps track of.
+    #[inline]
+    pub(super) fn of(
+        qp: &'a QueuePair,
+        operation: &SendOperation<'_>,
+    ) -> Result<Option<Self>, PostError> {
+        match *operation {
+            SendOperation::LocalInvalidate { rkey } if keeps_keys(qp) => {
+                Self::new(qp.recv_cq(), rkey).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn new(cq: &'a CompletionQueue, rkey: u32) -> Result<Self, PostError> {
         match cq.unbind_window(rkey) {
             true => Ok(Self { cq, rkey, posted: false }),
@@ -159,7 +203,8 @@ impl<'a> Invalidation<'a> {
         }
     }
 
-    fn posted(mut self) {
+    /// The request was posted.
+    pub(super) fn posted(mut self) {
         self.posted = true;
     }
 }
@@ -174,23 +219,37 @@ impl Drop for Invalidation<'_> {
 
 /// The right to bind a window: nobody else gives it another key meanwhile.
 pub(super) struct Binding<'a> {
-    window: &'a MemoryWindow,
-    region: &'a MemoryRegion,
+    request: BindRequest<'a>,
     bound: MutexGuard<'a, Bound>,
 }
 
 impl Binding<'_> {
+    /// The numbers that the queue element holds.
+    pub(super) fn binding(&self) -> WindowBinding {
+        let BindRequest { window, region, offset, length, access, .. } = self.request;
+        let number = |bytes| u64::try_from(bytes).expect("a usize has at most 64 bits");
+        WindowBinding {
+            rkey: window.rkey(),
+            new_rkey: window.next_rkey(),
+            lkey: region.lkey(),
+            access,
+            addr: region.addr() + number(offset),
+            length: number(length),
+        }
+    }
+
     /// The bind was posted to `qp`.
-    fn posted(mut self, qp: &QueuePair) {
+    pub(super) fn posted(mut self, qp: &QueuePair) {
         let Bound { regions, qps } = &mut *self.bound;
         regions.retain(|region| !region.reap());
-        let registration = self.region.registration();
+        let BindRequest { window, region, .. } = self.request;
+        let registration = region.registration();
         if !regions.iter().any(|region| Arc::ptr_eq(region, registration)) {
             regions.push(registration.clone());
         }
         let is_known = |known: &QueuePair| Arc::ptr_eq(&known.inner, &qp.inner);
-        let rkey = self.window.next_rkey();
-        if self.window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
+        let rkey = window.next_rkey();
+        if window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
             if !qps.iter().any(is_known) {
                 qps.push(qp.clone());
             }
@@ -198,7 +257,7 @@ impl Binding<'_> {
                 qp.recv_cq().bind_window(rkey);
             }
         }
-        self.window.inner.rkey.store(rkey, Ordering::Relaxed);
+        window.inner.rkey.store(rkey, Ordering::Relaxed);
     }
 }
 
@@ -248,7 +307,7 @@ impl MemoryWindow {
     }
 
     /// The key that the next bind gives it: another one in the 8 bits that are free to choose.
-    pub(crate) fn next_rkey(&self) -> u32 {
+    fn next_rkey(&self) -> u32 {
         let rkey = self.rkey();
         rkey & !0xff | rkey.wrapping_add(1) & 0xff
     }
@@ -258,12 +317,7 @@ impl MemoryWindow {
     pub(super) fn is_too_old_for(&self, qp: &QueuePair) -> bool {
         self.mw_type() == ib_mw_type::IB_MW_TYPE_2
             && self.inner.begun < qp.inner.made
-            && qp.pd().context().provider().trips_over_windows()
-    }
-
-    /// Before a bind to `region` is stored.
-    fn binding<'a>(&'a self, region: &'a MemoryRegion) -> Binding<'a> {
-        Binding { window: self, region, bound: unpoisoned(self.inner.bound.lock()) }
+            && qp.pd().context().driver_capabilities().mw_type2_can_crash_kernel
     }
 
     /// Destroys the window, and takes its key from the peers. `IB_USER_VERBS_CMD_DEALLOC_MW`.

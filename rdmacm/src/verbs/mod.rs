@@ -34,8 +34,8 @@ mod completion_channel;
 mod context;
 mod copied_memory;
 mod drain;
+mod error_text;
 mod event_file;
-mod exclusive;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod global_route;
@@ -43,6 +43,8 @@ mod memory;
 mod memory_window;
 mod moment;
 mod multicast;
+#[cfg(test)]
+mod null_device;
 mod object;
 mod outstanding;
 mod pd;
@@ -52,10 +54,13 @@ mod registration;
 mod reporter;
 mod same;
 mod srq;
-mod work_completion;
 mod xrc;
 
-pub use address_handle::{AddressHandle, Destination};
+pub use crate::work::{
+    AccessFlags, AddressVector, Completion, Destination, FlushPlacement, Payload, QpState, QpType,
+    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge, WcOpcode, WcStatus,
+};
+pub use address_handle::AddressHandle;
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
 pub use attributes::QueuePairAttributes;
 pub use buffer::Buffer;
@@ -67,19 +72,13 @@ pub(crate) use context::Depths;
 pub use copied_memory::Memory;
 pub use global_route::{DatagramSource, GRH_LENGTH};
 pub use memory::{MemoryRegion, Reregistration};
-pub use memory_window::MemoryWindow;
+pub use memory_window::{BindRequest, MemoryWindow};
 pub use pd::ProtectionDomain;
-pub use post::{
-    FlushPlacement, Payload, ReceiveQueue, ReceiveRequest, SendFlags, SendOperation, SendQueue,
-    SendRequest, Sge, SharedReceives,
-};
+pub use post::{ReceiveQueue, SendQueue, SharedReceives};
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{
     ib_event_type as AsyncEventType, ib_mtu as Mtu, ib_mw_type as MemoryWindowType,
-    ib_qp_state as QpState, ib_uverbs_access_flags as AccessFlags,
-    ib_uverbs_qp_create_flags as QpCreateFlags, ib_uverbs_qp_type as QpType,
-    ib_uverbs_wc_opcode as WcOpcode, ib_wc_status as WcStatus,
+    ib_uverbs_qp_create_flags as QpCreateFlags,
 };
-pub use work_completion::Completion;
 pub use xrc::{XrcDomain, XrcDomainSharing, XrcTarget};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -16,6 +17,7 @@ use super::context::Context;
 use super::reporter::{Reported, Reporter};
 use crate::error::DestroyError;
 use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
 
 /// The command that destroys the objects of one kind.
 pub(super) trait Destroy: Command {
@@ -99,13 +101,21 @@ pub(super) struct Object<D: Destroy> {
     context: Context,
     handle: u32,
     destroyed: bool,
+    /// Memory of this process that the device uses until the object is destroyed. Boxed: most drivers have none.
+    memory: Option<Box<Mapping>>,
     command: PhantomData<fn() -> D>,
 }
 
 impl<D: Destroy> Object<D> {
     /// Takes the object that a command has just made in `context`.
     pub(super) fn new(context: &Context, handle: u32) -> Self {
-        Self { context: context.clone(), handle, destroyed: false, command: PhantomData }
+        Self::with_memory(context, handle, None)
+    }
+
+    /// Takes an object that uses `memory` until it is destroyed.
+    pub(super) fn with_memory(context: &Context, handle: u32, memory: Option<Mapping>) -> Self {
+        let (context, memory) = (context.clone(), memory.map(Box::new));
+        Self { context, handle, destroyed: false, memory, command: PhantomData }
     }
 
     #[inline]
@@ -139,9 +149,12 @@ impl<D: Destroy> Object<D> {
 impl<D: Destroy> Drop for Object<D> {
     fn drop(&mut self) {
         if !self.destroyed && self.belongs_here() {
-            // What could keep it busy is gone: children hold their parents. A device that went
+            // Nothing keeps the object busy: children hold their parents. A device that was removed
             // takes it along.
-            let _ = self.destroy();
+            if self.destroy().is_err() {
+                // The device may still use the memory.
+                mem::forget(self.memory.take());
+            }
         }
     }
 }

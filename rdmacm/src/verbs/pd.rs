@@ -5,9 +5,10 @@ use std::sync::Arc;
 use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
 
 use super::context::Context;
-use super::object::{self, Object};
+use super::object::{self, Object, Shared};
 use super::same::equal_if_same;
 use crate::error::{DestroyError, Result};
+use crate::work::PdNumber;
 
 /// What ties memory regions to the queue pairs that may use them.
 #[doc(alias = "ibv_pd")]
@@ -16,8 +17,20 @@ pub struct ProtectionDomain {
     object: Arc<PdObject>,
 }
 
-/// A protection domain of the kernel's.
-pub(super) type PdObject = Object<ib_uverbs_dealloc_pd>;
+/// A kernel object, and the number that tells it from all others of this process.
+#[derive(Debug)]
+pub(super) struct PdObject {
+    object: Object<ib_uverbs_dealloc_pd>,
+    number: PdNumber,
+}
+
+impl Shared for PdObject {
+    type Destroy = ib_uverbs_dealloc_pd;
+
+    fn object(&mut self) -> &mut Object<ib_uverbs_dealloc_pd> {
+        &mut self.object
+    }
+}
 
 impl ProtectionDomain {
     /// Makes a protection domain. `IB_USER_VERBS_CMD_ALLOC_PD`.
@@ -30,7 +43,8 @@ impl ProtectionDomain {
     pub fn new(context: &Context) -> Result<Self> {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
         let response = context.command("allocate", "a protection domain", request)?;
-        Ok(Self { object: Arc::new(Object::new(context, response.pd_handle)) })
+        let object = Object::new(context, response.pd_handle);
+        Ok(Self { object: Arc::new(PdObject { object, number: PdNumber::next() }) })
     }
 
     /// The one that the process's ids share, see [`CmId::default_pd`](crate::cm::CmId::default_pd).
@@ -47,11 +61,16 @@ impl ProtectionDomain {
 
     /// The context that it was made in.
     pub fn context(&self) -> &Context {
-        self.object.context()
+        self.object.object.context()
     }
 
     pub(crate) fn handle(&self) -> u32 {
-        self.object.handle()
+        self.object.object.handle()
+    }
+
+    /// The number that work requests name the protection domain by.
+    pub(super) fn number(&self) -> PdNumber {
+        self.object.number
     }
 
     /// Destroys the protection domain. `IB_USER_VERBS_CMD_DEALLOC_PD`.

@@ -1,4 +1,4 @@
-//! Work requests, and posting them.
+//! Posting work requests.
 //!
 //! # Safety
 //!
@@ -7,33 +7,29 @@
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 mod receive;
-mod request;
 mod send;
 mod shared;
 
 pub use self::receive::ReceiveQueue;
-pub use self::request::{
-    FlushPlacement, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
-};
 pub use self::send::SendQueue;
 pub use self::shared::SharedReceives;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
+use crate::driver::{PostError, Posted};
 use crate::error::{Error, ErrorKind};
-use crate::provider::{PostError, Posted};
 
 const POST_RECV: &str = "post a receive to";
 
 impl QueuePair {
     /// Whether this thread has one of the queues.
     pub(super) fn holds_a_queue(&self) -> bool {
-        self.inner.send.is_held_here() || self.inner.receive.is_held_here()
+        self.inner.send.is_held_by_this_thread() || self.inner.receive.is_held_by_this_thread()
     }
 
     /// That a request to the queue pair, which is in ERR, finds a place among those that the library
     /// completes on `cq`, if it is to be one of them.
-    fn check_leftovers(&self, cq: &CompletionQueue) -> Posted {
-        match self.inner.send_leftovers.is_some() && !cq.may_flush() {
+    fn check_orphans(&self, cq: &CompletionQueue) -> Posted {
+        match self.inner.send_orphans.is_some() && !cq.may_flush() {
             true => Err(PostError::Unpolled),
             false => Ok(()),
         }
@@ -46,6 +42,6 @@ impl QueuePair {
 
     #[cold]
     fn refused(&self, operation: &'static str, error: PostError) -> Error {
-        error.during(self.context(), operation, self.subject())
+        self.context().not_posted(operation, self.subject(), error)
     }
 }

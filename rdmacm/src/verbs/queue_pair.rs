@@ -11,7 +11,7 @@ use super::attributes::{self, QueuePairAttributes, query};
 use super::buffer::Buffer;
 use super::completion::CompletionQueue;
 use super::context::Context;
-use super::exclusive::Exclusive;
+use super::error_text::QUEUE_PAIR;
 use super::moment::Moment;
 use super::multicast::{Group, detach};
 use super::object::{self, Object, Shared};
@@ -20,16 +20,27 @@ use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::srq::SharedReceiveQueue;
 use super::{QpCreateFlags, QpState, QpType, WcOpcode};
+use crate::concurrent::HandoffMutex;
+use crate::driver::{
+    CqControls, CreatedQp, Doorbell, Driver as _, FlushMode, OrphanedRequests, RecvOps as _,
+    SendOps as _,
+};
+use crate::drivers::any::{AnyDriver, AnyQpData, AnyRecvRing, AnySendRing};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
 use crate::non_exhaustive::NonExhaustive;
-use crate::provider::{Doorbell, Leftovers, ReceiveRing, SendRing};
 use crate::registry::Token;
 use crate::sys::command::Refused;
 
 const MODIFY: &str = "modify";
+
+/// The reason of an error for the receive queue of a queue pair that receives from a shared one.
+const SHARES: &str = "it has no receive queue of its own, but a shared one";
+
+/// The reason of an error for the receive queue of an XRC initiator.
+const INITIATES: &str = "an XRC initiator only sends";
 
 /// The right to have the kernel change a queue pair.
 type Changing<'a> = MutexGuard<'a, ()>;
@@ -142,15 +153,16 @@ pub(super) struct Inner {
     /// has it waits for a ring: who has that may be waiting for this, or for the completions which
     /// the change brings.
     changing: Mutex<()>,
-    pub(super) send: Exclusive<SendRing>,
-    pub(super) receive: Exclusive<ReceiveRing>,
-    pub(super) send_leftovers: Option<Leftovers>,
-    pub(super) receive_leftovers: Option<Leftovers>,
+    pub(super) send: HandoffMutex<AnySendRing>,
+    pub(super) receive: HandoffMutex<AnyRecvRing>,
+    data: AnyQpData,
+    pub(super) send_orphans: Option<Box<dyn OrphanedRequests>>,
+    pub(super) receive_orphans: Option<Box<dyn OrphanedRequests>>,
     /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
     /// detached.
     pub(super) groups: Mutex<Vec<Group>>,
     /// Behind the object: what the device may use as long as the kernel's queue pair is there.
-    pub(super) kept: Mutex<Kept>,
+    pub(super) kept: Mutex<Option<Box<Kept>>>,
 }
 
 /// What belongs to requests that nobody waits for.
@@ -191,7 +203,7 @@ impl QueuePair {
         init: &QueuePairInit<'_>,
     ) -> Result<Self> {
         const OPERATION: &str = "create";
-        const WHAT: &str = "a queue pair";
+        const WHAT: &str = QUEUE_PAIR;
         let context = pd.context();
         context.check_process(OPERATION, || WHAT.to_owned())?;
         for cq in [init.send_cq, init.recv_cq] {
@@ -241,9 +253,16 @@ impl QueuePair {
             create_flags: init.create_flags,
             ..ib_uverbs_ex_create_qp::default()
         };
-        let (response, send, receive) = context.provider().create_qp(context, request)?;
+        let cqs = CqControls { send: init.send_cq.control(), recv: init.recv_cq.control() };
+        let created = context.driver().create_qp(context.commands(), request, cqs);
+        let CreatedQp { response, send, recv, data, memory } =
+            created.map_err(|error| context.not_created(QUEUE_PAIR, error))?;
+        let receive = recv.unwrap_or(AnyRecvRing::Absent(match qp_type {
+            QpType::IB_UVERBS_QPT_XRC_INI => INITIATES,
+            _ => SHARES,
+        }));
         let inner = Inner {
-            object: Object::new(context, response.qp_handle),
+            object: Object::with_memory(context, response.qp_handle, memory),
             life: Arc::default(),
             made: Moment::now(),
             reporter,
@@ -263,10 +282,11 @@ impl QueuePair {
             },
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             changing: Mutex::default(),
-            send_leftovers: send.leftovers(),
-            receive_leftovers: receive.leftovers(),
-            send: Exclusive::new(send),
-            receive: Exclusive::new(receive),
+            send_orphans: send.orphans(),
+            receive_orphans: receive.orphans(),
+            send: HandoffMutex::new(send),
+            receive: HandoffMutex::new(receive),
+            data,
             groups: Mutex::default(),
             kept: Mutex::default(),
         };
@@ -352,6 +372,10 @@ impl QueuePair {
                 let modified = self.command_change(attributes);
                 if modified.is_ok() && !self.has_ended() {
                     self.set_state(state);
+                    if state == QpState::IB_QPS_RESET {
+                        let Inner { data, .. } = &*self.inner;
+                        self.context().driver().on_reset(data, self.inner.controls());
+                    }
                 }
                 modified
             }
@@ -382,7 +406,7 @@ impl QueuePair {
         let modified = self.command_change(attributes);
         if modified.is_ok() {
             self.set_state(QpState::IB_QPS_ERR);
-            self.complete_leftovers();
+            self.complete_orphans();
         } else {
             self.set_state(before);
         }
@@ -407,21 +431,25 @@ impl QueuePair {
         if self.state() != QpState::IB_QPS_ERR {
             return Ok(());
         }
-        if self.inner.send_leftovers.is_none() {
-            return self.change(&changing, &QueuePairAttributes::to(QpState::IB_QPS_ERR));
+        match self.context().driver_capabilities().flush {
+            FlushMode::OnRequest => {
+                self.change(&changing, &QueuePairAttributes::to(QpState::IB_QPS_ERR))
+            }
+            FlushMode::Library => {
+                self.complete_orphans();
+                Ok(())
+            }
         }
-        self.complete_leftovers();
-        Ok(())
     }
 
     /// Completes what the driver has left. By one thread at a time, so that they stay in order.
-    fn complete_leftovers(&self) {
+    fn complete_orphans(&self) {
         let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
-        if let Some(leftovers) = &self.inner.send_leftovers {
-            send_cq.flush(pd, *number, WcOpcode::IB_UVERBS_WC_SEND, &leftovers.take());
+        if let Some(orphans) = &self.inner.send_orphans {
+            send_cq.flush(pd, *number, WcOpcode::IB_UVERBS_WC_SEND, &orphans.take());
         }
-        if let Some(leftovers) = &self.inner.receive_leftovers {
-            recv_cq.flush(pd, *number, WcOpcode::IB_WC_RECV, &leftovers.take());
+        if let Some(orphans) = &self.inner.receive_orphans {
+            recv_cq.flush(pd, *number, WcOpcode::IB_WC_RECV, &orphans.take());
         }
     }
 
@@ -463,7 +491,7 @@ impl QueuePair {
     #[inline]
     pub(super) fn doorbell(&self) -> Doorbell<'_> {
         let Inner { object, changing, .. } = &*self.inner;
-        Doorbell { context: self.context(), handle: object.handle(), changing }
+        Doorbell { file: self.context().file(), handle: object.handle(), changing }
     }
 
     #[inline]
@@ -478,7 +506,7 @@ impl QueuePair {
     /// Whether it and its connection end together: the kernel moves it to ERR by itself as the connection
     /// ends, and ends the connection as it goes there.
     pub(crate) fn ends_with_connection(&self) -> bool {
-        self.context().provider().ends_queue_pairs()
+        self.context().driver_capabilities().qp_follows_connection
     }
 
     /// Whether it is in ERR, and never leaves it.
@@ -499,6 +527,10 @@ impl QueuePair {
 impl Inner {
     fn subject(&self) -> String {
         format!("queue pair {}", self.number)
+    }
+
+    fn controls(&self) -> CqControls<'_, AnyDriver> {
+        CqControls { send: self.send_cq.control(), recv: self.recv_cq.control() }
     }
 }
 
@@ -523,11 +555,14 @@ impl Drop for Inner {
                 let request = detach(self.object.handle(), group);
                 let _ = self.object.context().file().command(request);
             }
-            // Where the queue pair stays, the device may use them as long.
-            let kept = mem::take(unpoisoned(self.kept.get_mut()));
-            let is_something = !(kept.buffers.is_empty() && kept.addresses.is_empty());
-            if is_something && !self.object.is_destroyed() && self.object.destroy().is_err() {
-                mem::forget(kept);
+            if !self.object.is_destroyed() {
+                let _ = self.object.destroy();
+            }
+            if self.object.is_destroyed() {
+                self.object.context().driver().on_destroyed(&self.data, self.controls());
+            } else {
+                // The device may use them as long as the kernel has the queue pair.
+                mem::forget(mem::take(unpoisoned(self.kept.get_mut())));
             }
         }
     }

@@ -42,6 +42,11 @@ impl Registration {
         self.state().object.handle()
     }
 
+    /// Returns `true` if it holds the memory under it.
+    pub(super) fn has_memory(&self) -> bool {
+        self.state().memory.is_some()
+    }
+
     /// The kernel has moved it to `pd`.
     pub(super) fn moved(&self, pd: &ProtectionDomain) {
         self.state().pd = pd.clone();

@@ -21,9 +21,15 @@ static REPORTERS: PerProcess<Registry<Events>> = PerProcess::new();
 /// The events of one object that were handed to the program.
 #[derive(Debug, Default)]
 struct Events {
-    asynchronous: Arc<Acks>,
-    /// Of a completion queue.
-    completions: Arc<Acks>,
+    asynchronous: Acks,
+    /// The completion events of a completion queue; `None` for other objects, which have none.
+    completions: Option<Arc<Acks>>,
+}
+
+impl Counted for Events {
+    fn acks(&self) -> &Acks {
+        &self.asynchronous
+    }
 }
 
 /// How many events of an object the kernel has reported.
@@ -43,9 +49,19 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Names an object that is yet to be made.
+    /// Names an object that is not created yet and has no completion events.
     pub(super) fn new() -> Self {
-        let (token, events) = (REPORTERS.reserve(), Arc::default());
+        Self::with(Events::default())
+    }
+
+    /// Names a completion queue that is not created yet, whose completion events `completions` counts.
+    pub(super) fn of_completion_queue(completions: &Arc<Acks>) -> Self {
+        let completions = Some(Arc::clone(completions));
+        Self::with(Events { completions, ..Events::default() })
+    }
+
+    fn with(events: Events) -> Self {
+        let (token, events) = (REPORTERS.reserve(), Arc::new(events));
         REPORTERS.set(token, &events);
         Self { token, events, process: Process::current() }
     }
@@ -67,7 +83,9 @@ impl Reporter {
             return Err(refused.during(DESTROY, subject()));
         }
         let Events { asynchronous, completions } = &*self.events;
-        if !asynchronous.held_by_this_thread() && !completions.held_by_this_thread() {
+        let has_completion =
+            completions.as_ref().is_some_and(|completions| completions.held_by_this_thread());
+        if !asynchronous.held_by_this_thread() && !has_completion {
             return Ok(());
         }
         let kind = ErrorKind::WouldDeadlock("it holds an event of the object; drop it first");
@@ -76,27 +94,32 @@ impl Reporter {
 
     /// Waits until as many events of each kind are acknowledged as the kernel has reported.
     pub(super) fn wait(&self, reported: Reported) {
-        self.events.completions.wait(reported.completions);
+        if let Some(completions) = &self.events.completions {
+            completions.wait(reported.completions);
+        }
         self.events.asynchronous.wait(reported.asynchronous);
     }
 }
 
-/// Counts an asynchronous event of the object that the kernel names as handed to this thread;
-/// `None` where it is gone.
+/// Counts an asynchronous event of the object that the kernel names as handed to this thread. Returns `None` if the
+/// object is gone.
 pub(super) fn hand_out(number: u64) -> Option<(Token, Unacknowledged)> {
     let (token, events) = REPORTERS.get_with_token(number)?;
-    Some((token, events.asynchronous.hand_out(true)))
+    Some((token, events.hand_out(true)))
 }
 
-/// The same for an event on a completion channel.
+/// Counts an event on a completion channel as handed to this thread. Returns `None` if its queue is gone, or if the kernel
+/// names an object that is no completion queue.
 pub(super) fn hand_out_completion(number: u64) -> Option<(Token, Unacknowledged)> {
     let (token, events) = REPORTERS.get_with_token(number)?;
-    Some((token, events.completions.hand_out(true)))
+    Some((token, events.completions.as_ref()?.hand_out(true)))
 }
 
-/// Counts an event on a completion channel as acknowledged at once, unless its queue is gone: whether that lives.
+/// Counts an event on a completion channel as acknowledged at once. Returns `false` if its queue is gone.
 pub(super) fn pass_completion(number: u64) -> bool {
-    REPORTERS.get(number).inspect(|events| events.completions.pass()).is_some()
+    let events = REPORTERS.get(number);
+    let completions = events.as_ref().and_then(|events| events.completions.as_ref());
+    completions.inspect(|completions| completions.pass()).is_some()
 }
 
 impl Drop for Reporter {
@@ -116,13 +139,16 @@ impl fmt::Debug for Reporter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
     use crate::error::WrongProcess;
     use crate::sys::process::tests::in_child;
 
     #[test]
     fn events_lead_to_their_object_while_it_lives() {
-        let reporter = Reporter::new();
+        let completions = Arc::default();
+        let reporter = Reporter::of_completion_queue(&completions);
         let number = reporter.user_handle().get();
         let subject = || "queue 7".to_owned();
         reporter.check(subject).expect("no event is out");
@@ -136,6 +162,7 @@ mod tests {
         }
         assert!(pass_completion(number));
         reporter.check(subject).expect("it is acknowledged");
+        assert_eq!(completions.handed_out().load(Ordering::Relaxed), 2);
         reporter.wait(Reported { asynchronous: 1, completions: 2 });
         drop(reporter);
         assert!(hand_out(number).is_none());
@@ -144,10 +171,19 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_refused_whoever_of_its_parent_counts() {
+    fn completion_event_of_other_object_is_ignored() {
         let reporter = Reporter::new();
-        let Events { asynchronous, completions } = &*reporter.events;
-        let _held = (asynchronous.hold(), completions.hold());
+        let number = reporter.user_handle().get();
+        assert!(hand_out_completion(number).is_none());
+        assert!(!pass_completion(number));
+        assert!(hand_out(number).is_some(), "the object should be known");
+    }
+
+    #[test]
+    fn a_child_is_refused_whoever_of_its_parent_counts() {
+        let completions = Arc::default();
+        let reporter = Reporter::of_completion_queue(&completions);
+        let _held = (reporter.events.asynchronous.hold(), completions.hold());
         assert!(in_child(|| {
             let error = reporter.check(String::new).expect_err("it is the parent's");
             matches!(error.kind(), ErrorKind::WrongProcess(WrongProcess::Forked))

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use verbs_abi::{
-    AlignedU64, Command, ib_srq_attr_mask, ib_uverbs_create_srq, ib_uverbs_create_srq_resp,
-    ib_uverbs_destroy_srq, ib_uverbs_modify_srq, ib_uverbs_query_srq,
+    AlignedU64, ib_srq_attr_mask, ib_uverbs_create_srq, ib_uverbs_destroy_srq,
+    ib_uverbs_modify_srq, ib_uverbs_query_srq,
 };
 
 use super::completion::CompletionQueue;
 use super::context::Context;
-use super::exclusive::{Exclusive, Held, HeldHere};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::xrc::XrcDomain;
-use crate::device::DriverId;
+use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
+use crate::driver::{CreateSrq, CreatedSrq, Driver as _, RecvOps as _};
+use crate::drivers::any::AnyRecvRing;
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
-use crate::provider::ReceiveRing;
 use crate::registry::Token;
 
 /// What a shared receive queue holds.
@@ -71,7 +71,7 @@ struct Inner {
     reporter: Reporter,
     pd: ProtectionDomain,
     made: SharedReceiveQueueAttributes,
-    receive: Exclusive<ReceiveRing>,
+    receive: HandoffMutex<AnyRecvRing>,
     /// Of one that is in an XRC domain. Behind the object, which needs them.
     xrc: Option<Xrc>,
 }
@@ -97,27 +97,26 @@ impl SharedReceiveQueue {
     /// known.
     #[doc(alias = "ibv_create_srq")]
     pub fn new(pd: &ProtectionDomain, attributes: SharedReceiveQueueAttributes) -> Result<Self> {
-        Self::create(pd, attributes, None, |reporter| ib_uverbs_create_srq {
-            response: AlignedU64::default(),
-            user_handle: reporter.user_handle(),
-            pd_handle: pd.handle(),
-            max_wr: attributes.max_wr,
-            max_sge: attributes.max_sge,
-            srq_limit: attributes.limit,
+        Self::create(pd, attributes, None, |reporter| {
+            CreateSrq::Plain(ib_uverbs_create_srq {
+                response: AlignedU64::default(),
+                user_handle: reporter.user_handle(),
+                pd_handle: pd.handle(),
+                max_wr: attributes.max_wr,
+                max_sge: attributes.max_sge,
+                srq_limit: attributes.limit,
+            })
         })
     }
 
     /// Makes a shared receive queue by the command that `request` returns; `xrc` makes of its number
     /// what one in an XRC domain has besides.
-    pub(super) fn create<C>(
+    pub(super) fn create(
         pd: &ProtectionDomain,
         attributes: SharedReceiveQueueAttributes,
         xrc: Option<&dyn Fn(u32) -> Xrc>,
-        request: impl FnOnce(&Reporter) -> C,
-    ) -> Result<Self>
-    where
-        C: Command<Response = ib_uverbs_create_srq_resp>,
-    {
+        request: impl FnOnce(&Reporter) -> CreateSrq,
+    ) -> Result<Self> {
         const OPERATION: &str = "create";
         const WHAT: &str = "a shared receive queue";
         let context = pd.context();
@@ -129,9 +128,11 @@ impl SharedReceiveQueue {
             return Err(Error::invalid(OPERATION, WHAT, reason));
         }
         let reporter = Reporter::new();
-        let (response, ring) = context.provider().create_srq(context, request(&reporter))?;
+        let created = context.driver().create_srq(context.commands(), request(&reporter));
+        let CreatedSrq { response, ring, memory } =
+            created.map_err(|error| context.not_created(WHAT, error))?;
         let inner = Inner {
-            object: Object::new(context, response.srq_handle),
+            object: Object::with_memory(context, response.srq_handle, memory),
             reporter,
             pd: pd.clone(),
             made: SharedReceiveQueueAttributes {
@@ -140,7 +141,7 @@ impl SharedReceiveQueue {
                 limit,
                 non_exhaustive: NonExhaustive::default(),
             },
-            receive: Exclusive::new(ring),
+            receive: HandoffMutex::new(ring),
             xrc: xrc.map(|xrc| xrc(response.srqn)),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -198,7 +199,7 @@ impl SharedReceiveQueue {
             srq_limit: limit,
             ..self.modification()
         };
-        let limited = context.provider().limit_srq(context.file(), request);
+        let limited = context.driver().set_srq_limit(context.commands(), request);
         limited.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
     }
 
@@ -221,9 +222,8 @@ impl SharedReceiveQueue {
         const OPERATION: &str = "resize";
         let context = self.context();
         context.check_usable(OPERATION, || self.subject())?;
-        if let Some(driver @ (DriverId::RDMA_DRIVER_HFI1 | DriverId::RDMA_DRIVER_QIB)) =
-            context.device().driver()
-        {
+        if !context.driver_capabilities().srq_resize_keeps_requests {
+            let driver = context.driver_name();
             let what = format!("resizing by {driver}, which would lose what is posted");
             return Err(Error::new(OPERATION, self.subject(), ErrorKind::Unsupported(what.into())));
         }
@@ -232,8 +232,9 @@ impl SharedReceiveQueue {
             max_wr,
             ..self.modification()
         };
-        let resized = self.hold(OPERATION)?.get().resize(context.file(), request);
+        let resized = self.lock(OPERATION)?.resize(context.commands(), request);
         resized.map_err(|refused| {
+            let refused = refused.into_refused();
             context.refused_or_unsupported(OPERATION, &self.subject(), "resizing", refused)
         })
     }
@@ -283,18 +284,18 @@ impl SharedReceiveQueue {
         self.inner.object.belongs_here()
     }
 
-    /// The ring, for this thread and `operation`.
-    pub(super) fn hold(&self, operation: &'static str) -> Result<Held<'_, ReceiveRing>> {
-        self.inner.receive.hold().map_err(|HeldHere| {
+    /// Locks the ring for `operation`, which fails if this thread holds the ring already.
+    pub(super) fn lock(&self, operation: &'static str) -> Result<HandoffGuard<'_, AnyRecvRing>> {
+        self.inner.receive.lock().map_err(|HeldByThisThread| {
             let kind = ErrorKind::WouldDeadlock("it has the queue; drop that first");
             Error::new(operation, self.subject(), kind)
         })
     }
 
-    /// The ring, if no thread has it.
+    /// Locks the ring if no thread holds it.
     #[inline]
-    pub(super) fn hold_if_free(&self) -> Option<Held<'_, ReceiveRing>> {
-        self.inner.receive.hold_if_free()
+    pub(super) fn try_lock(&self) -> Option<HandoffGuard<'_, AnyRecvRing>> {
+        self.inner.receive.try_lock()
     }
 
     #[inline]

@@ -34,11 +34,9 @@ use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
 use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{DestroyError, Error, Result};
+use crate::driver::CreateSrq;
+use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
 use crate::registry::Token;
-use crate::sys::remedy;
 
 /// What ties XRC shared receive queues to the target queue pairs whose messages reach them.
 ///
@@ -71,7 +69,7 @@ const DOMAIN: &str = "an XRC domain";
 
 /// The same error of what needs no domain to be there: EAGAIN is then the word of a limit.
 fn limited(error: Error) -> Error {
-    error.with_remedy(Errno::EAGAIN, remedy::OBJECTS)
+    error.with_remedy(Errno::EAGAIN, hint::OBJECTS)
 }
 
 impl XrcDomain {
@@ -96,7 +94,8 @@ impl XrcDomain {
     /// # Errors
     ///
     /// EAGAIN where there is none and it is not to be [created](XrcDomainSharing::JoinOrCreate), EINVAL where
-    /// there is one and a [new one](XrcDomainSharing::Create) is wanted; those of [`new`](Self::new).
+    /// there is one and a [new one](XrcDomainSharing::Create) is wanted; [`ErrorKind::Invalid`] with EBADF if
+    /// `file` names no open file, as `AT_FDCWD` does; those of [`new`](Self::new).
     #[doc(alias = "ibv_open_xrcd")]
     #[doc(alias = "ibv_open_xrc_domain")]
     pub fn open(context: &Context, file: impl AsFd, sharing: XrcDomainSharing) -> Result<Self> {
@@ -105,7 +104,12 @@ impl XrcDomain {
             XrcDomainSharing::JoinOrCreate => OFlag::O_CREAT,
             XrcDomainSharing::Create => OFlag::O_CREAT | OFlag::O_EXCL,
         };
-        let fd = u32::try_from(file.as_fd().as_raw_fd()).expect("a descriptor is not negative");
+        // `AT_FDCWD` is a descriptor that is negative.
+        let Ok(fd) = u32::try_from(file.as_fd().as_raw_fd()) else {
+            let reason = "the descriptor names no open file".into();
+            let kind = ErrorKind::Invalid { errno: Errno::EBADF as i32, reason };
+            return Err(Error::new(OPEN_DOMAIN, DOMAIN, kind));
+        };
         let opened = Self::with(context, fd, flags);
         match sharing {
             XrcDomainSharing::Join => opened,
@@ -168,17 +172,19 @@ impl SharedReceiveQueue {
             return Err(Error::invalid("create", "a shared receive queue", reason));
         }
         let xrc = |number| Xrc { domain: domain.clone(), cq: cq.clone(), number };
-        Self::create(pd, attributes, Some(&xrc), |reporter| ib_uverbs_create_xsrq {
-            response: AlignedU64::default(),
-            user_handle: reporter.user_handle(),
-            srq_type: ib_uverbs_srq_type::IB_UVERBS_SRQT_XRC,
-            pd_handle: pd.handle(),
-            max_wr: attributes.max_wr,
-            max_sge: attributes.max_sge,
-            srq_limit: attributes.limit,
-            max_num_tags: 0,
-            xrcd_handle: domain.handle(),
-            cq_handle: cq.handle(),
+        Self::create(pd, attributes, Some(&xrc), |reporter| {
+            CreateSrq::Xrc(ib_uverbs_create_xsrq {
+                response: AlignedU64::default(),
+                user_handle: reporter.user_handle(),
+                srq_type: ib_uverbs_srq_type::IB_UVERBS_SRQT_XRC,
+                pd_handle: pd.handle(),
+                max_wr: attributes.max_wr,
+                max_sge: attributes.max_sge,
+                srq_limit: attributes.limit,
+                max_num_tags: 0,
+                xrcd_handle: domain.handle(),
+                cq_handle: cq.handle(),
+            })
         })
     }
 }

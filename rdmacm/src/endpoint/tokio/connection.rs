@@ -1,12 +1,12 @@
 //! A connection of tasks.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time;
 
-use super::halves::{ReceiveHalf, SendHalf};
 use super::off::{Slow, cancelled, off, refused};
 use super::waiting::until;
 #[cfg(doc)]
@@ -14,10 +14,10 @@ use crate::endpoint;
 use crate::endpoint::Connection as Blocking;
 use crate::endpoint::Counters;
 use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::core::EndReason;
 use crate::endpoint::sending::AT_ONCE;
-use crate::endpoint::shared::{Operation, Patience, Shared};
+use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::traffic::End;
 use crate::error::{ErrorKind, Result};
 use crate::sys::reactor::Watched;
 use crate::verbs::SendOperation;
@@ -29,23 +29,28 @@ use crate::verbs::SendOperation;
 /// [`endpoint::Connection`], which says more. `Send + Sync`: any task may call anything at any time.
 /// Where several receive, each message goes to one of them.
 ///
-/// Dropping it is [`abort`](Self::abort), for which nobody waits.
-#[derive(Debug)]
+/// A clone is another handle of the connection, for another task: see
+/// [`endpoint::Connection`](endpoint::Connection#clones). Dropping the last handle is
+/// [`abort`](Self::abort), for which nobody waits.
+#[derive(Clone)]
 pub struct Connection {
-    // First: nobody watches what is closed.
-    watched: Watched,
-    pub(super) connection: Slow<Blocking>,
+    handle: Arc<Handle>,
 }
 
-/// How many times closing leaves the executor in vain, as others post meanwhile.
-const ROUNDS: usize = 4;
+/// A connection that a runtime watches.
+struct Handle {
+    // First: nobody watches what is closed.
+    watched: Watched,
+    connection: Slow<Blocking>,
+}
 
 impl Connection {
     /// One of tasks of the runtime that this is called in.
     ///
     /// # Errors
     ///
-    /// ENOMEM, ENOSPC and EINVAL where the runtime cannot watch as many descriptors.
+    /// - EEXIST if the runtime watches another clone of `connection` already.
+    /// - ENOMEM, ENOSPC and EINVAL if the runtime cannot watch as many descriptors.
     ///
     /// # Panics
     ///
@@ -58,33 +63,38 @@ impl Connection {
     /// That of a connection whose descriptor may be watched already.
     #[track_caller]
     pub(super) fn of(connection: Slow<Blocking>, watched: Option<Watched>) -> Result<Self> {
-        let Some(watched) = watched else {
-            let shared = &connection.shared;
-            let watched = Watched::new(Arc::clone(&shared.readiness.epoll));
-            let failed = |error| refused("watch", shared.name.clone(), &error);
-            return Ok(Self { watched: watched.map_err(failed)?, connection });
+        let watched = match watched {
+            Some(watched) => watched,
+            None => {
+                let shared = &connection.shared;
+                let watched = Watched::new(Arc::clone(&shared.readiness.epoll));
+                watched.map_err(|error| refused("watch", shared.name.clone(), &error))?
+            }
         };
-        Ok(Self { watched, connection })
+        Ok(Self { handle: Arc::new(Handle { watched, connection }) })
     }
 
-    /// One of threads.
+    /// Converts this handle into one for threads. Other clones stay handles of tasks.
     pub fn into_blocking(self) -> Blocking {
-        self.connection.into_inner()
+        match Arc::try_unwrap(self.handle) {
+            Ok(handle) => handle.connection.into_inner(),
+            Err(handle) => Blocking::clone(&handle.connection),
+        }
     }
 
     /// The local address; `None` for one of InfiniBand.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.connection.local_addr()
+        self.blocking().local_addr()
     }
 
     /// The peer's address; `None` for one of InfiniBand.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.connection.peer_addr()
+        self.blocking().peer_addr()
     }
 
     /// What the peer's program sent along: see [`endpoint::Connection::private_data`].
     pub fn private_data(&self) -> &[u8] {
-        self.connection.private_data()
+        self.blocking().private_data()
     }
 
     /// What it has done so far: see [`endpoint::Connection::counters`].
@@ -93,7 +103,7 @@ impl Connection {
     ///
     /// [`ErrorKind::WrongProcess`] after a fork.
     pub fn counters(&self) -> Result<Counters> {
-        self.connection.counters()
+        self.blocking().counters()
     }
 
     /// A buffer to send, when there is one: see [`endpoint::Connection::buffer`].
@@ -116,7 +126,7 @@ impl Connection {
     /// Those of it.
     #[doc(alias = "rdma_post_send")]
     pub fn post(&self, buffer: Buffer) -> Result<()> {
-        self.connection.post(buffer)
+        self.blocking().post(buffer)
     }
 
     /// Sends `bytes` as a message, when there is a buffer to copy them into: see
@@ -134,7 +144,7 @@ impl Connection {
             buffer.copy_from(bytes)?;
             return self.post(buffer);
         }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send))
+        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
             .await?
             .map_err(|error| self.shared().not_posted(Operation::Send, error))
     }
@@ -161,7 +171,7 @@ impl Connection {
         buffer: Buffer,
         operation: SendOperation<'_>,
     ) -> Result<Buffer> {
-        let wanted = self.shared().start_wanted(what, buffer, operation)?;
+        let mut wanted = self.shared().start_wanted(what, buffer, operation)?;
         let memory = self.until(what, |state| state.sent(wanted.index)).await?;
         Ok(wanted.back(memory))
     }
@@ -216,24 +226,12 @@ impl Connection {
     }
 
     async fn end(&self) -> Result<()> {
-        for _ in 0..ROUNDS {
-            self.until(Operation::Close, State::flushed).await?;
+        if self.until(Operation::Close, State::close).await? {
             let shared = Arc::clone(self.shared());
-            let told = off(move || shared.finish(Patience::within(Duration::ZERO))).await;
-            match told
-                .ok_or_else(|| cancelled(Operation::Close.name(), self.shared().name.clone()))?
-            {
-                // Others have posted meanwhile.
-                Err(error) if *error.kind() == ErrorKind::TimedOut => {}
-                told => {
-                    told?;
-                    return self.until(Operation::Close, State::closed).await;
-                }
-            }
+            let told = off(move || shared.announce_close()).await;
+            let name = || self.shared().name.clone();
+            told.ok_or_else(|| cancelled(Operation::Close.name(), name()))??;
         }
-        // They go on doing so: it is told as soon as there is a chance, here.
-        self.until(Operation::Close, State::finish).await??;
-        self.shared().has_finished()?;
         self.until(Operation::Close, State::closed).await
     }
 
@@ -244,28 +242,32 @@ impl Connection {
     pub async fn abort(&self) {
         let shared = Arc::clone(self.shared());
         if off(move || shared.abort()).await.is_none() {
-            self.connection.abort();
+            self.blocking().abort();
         }
     }
 
-    /// Two halves, for one who sends and one who receives. The connection ends with the last of
-    /// them.
-    pub fn split(self) -> (SendHalf, ReceiveHalf) {
-        let connection = Arc::new(self);
-        (SendHalf::new(Arc::clone(&connection)), ReceiveHalf::new(connection))
+    /// The connection without the runtime.
+    pub(super) fn blocking(&self) -> &Blocking {
+        &self.handle.connection
     }
 
     /// The core of it.
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.connection.shared
+        &self.blocking().shared
     }
 
     /// Waits until `done` finds the state as it wants it.
     pub(super) async fn until<T>(
         &self,
         operation: Operation,
-        done: impl FnMut(&mut State) -> Option<Result<T, End>>,
+        done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
-        until(self.shared(), &self.watched, operation, done).await
+        until(self.shared(), &self.handle.watched, operation, done).await
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.blocking(), f)
     }
 }

@@ -8,11 +8,11 @@ use super::waiting::until;
 use crate::addr::Address;
 use crate::cm::Membership;
 use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::core::EndReason;
 use crate::endpoint::group::Joining;
 use crate::endpoint::resolving::Resolving;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::traffic::End;
 use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Group, Peer};
 use crate::error::Result;
 use crate::sys::reactor::Watched;
@@ -107,17 +107,18 @@ impl DatagramSocket {
         self.socket.counters()
     }
 
-    /// Asks at `address` where to send: see [`endpoint::DatagramSocket::resolve`].
+    /// Asks at `address` where to send: see [`endpoint::DatagramSocket::resolve_peer`].
     ///
     /// Dropped before, the question is given up.
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::resolve`].
+    /// Those of [`endpoint::DatagramSocket::resolve_peer`].
     #[doc(alias = "rdma_connect")]
-    pub async fn resolve(&self, address: impl Into<Address>) -> Result<Peer> {
-        let resolving = Resolving::begin(self.shared(), address.into())?;
-        self.until(Operation::Resolve, |state| resolving.outcome(state)).await?.into_outcome()
+    pub async fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
+        let resolving = Resolving::start(self.shared(), address.into())?;
+        let outcome = |state: &mut State| resolving.outcome(state, false);
+        self.until(Operation::Resolve, outcome).await?.into_outcome()
     }
 
     /// A buffer to send, when there is one: see [`endpoint::DatagramSocket::buffer`].
@@ -176,7 +177,7 @@ impl DatagramSocket {
     pub async fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
         self.prepare(peer).await?;
         let operation = self.socket.operation(&buffer, peer)?;
-        let wanted = self.shared().start_wanted(Operation::Send, buffer, operation)?;
+        let mut wanted = self.shared().start_wanted(Operation::Send, buffer, operation)?;
         let memory = self.until(Operation::Send, |state| state.sent(wanted.index)).await?;
         Ok(wanted.back(memory))
     }
@@ -188,7 +189,7 @@ impl DatagramSocket {
             return Ok(());
         }
         let (peer, mark) = (peer.clone(), Arc::clone(&self.socket.mark));
-        let made = off(move || peer.destination(OPERATION, &mark).map(drop)).await;
+        let made = off(move || peer.address(OPERATION, &mark).map(drop)).await;
         made.ok_or_else(|| cancelled(OPERATION, self.shared().name.clone()))?
     }
 
@@ -216,19 +217,24 @@ impl DatagramSocket {
         Ok(self.socket.received(arrived))
     }
 
-    /// Joins a multicast group: see [`endpoint::DatagramSocket::join`]. Dropping the [`Group`] leaves
+    /// Joins a multicast group: see [`endpoint::DatagramSocket::join_multicast`]. Dropping the [`Group`] leaves
     /// it, with a command to the kernel: [`leave`](Self::leave) is for tasks.
     ///
     /// Dropped before, the group is left, if it was joined.
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::join`].
+    /// Those of [`endpoint::DatagramSocket::join_multicast`].
     #[doc(alias = "rdma_join_multicast")]
-    pub async fn join(&self, group: impl Into<Address>, membership: Membership) -> Result<Group> {
-        let joining = Joining::begin(self.shared(), group.into(), membership, true)?;
-        let answer = self.until(Operation::Join, |state| joining.answer(state)).await;
-        joining.end(answer.and_then(|answer| answer))
+    pub async fn join_multicast(
+        &self,
+        group: impl Into<Address>,
+        membership: Membership,
+    ) -> Result<Group> {
+        let mut joining = Joining::start(self.shared(), group.into(), membership)?;
+        let answer = |state: &mut State| joining.answer(state, false);
+        let peer = self.until(Operation::Join, answer).await??;
+        Ok(joining.joined(peer))
     }
 
     /// Leaves a multicast group, of whichever socket: see [`Group::leave`].
@@ -264,7 +270,7 @@ impl DatagramSocket {
     async fn until<T>(
         &self,
         operation: Operation,
-        done: impl FnMut(&mut State) -> Option<Result<T, End>>,
+        done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
         until(self.shared(), &self.watched, operation, done).await
     }

@@ -91,7 +91,7 @@ enum Step {
 
 impl Step {
     fn of(mut connecting: Connecting) -> Self {
-        match connecting.try_finish() {
+        match connecting.try_wait() {
             Err(error) if *error.kind() == ErrorKind::WouldBlock => {
                 Self::Waits(Slow::new(connecting))
             }

@@ -51,8 +51,8 @@
 //!   [`Group`], which leaves it; the future of a call that has not been polled and has one of them;
 //!   and the last [`Buffer`], [`Message`] or [`Peer`] of a connection or socket that has ended, with
 //!   which its memory is deregistered.
-//! - In [`DatagramSocket::resolve`], which makes an id to ask by, that goes with the answer or the
-//!   future; in [`DatagramSocket::join`], which asks for the group, and leaves it where the future is
+//! - In [`DatagramSocket::resolve_peer`], which makes an id to ask by, that goes with the answer or the
+//!   future; in [`DatagramSocket::join_multicast`], which asks for the group, and leaves it where the future is
 //!   dropped; and where a socket that waits answers peers that ask for it.
 //!
 //! While a peer is told of the end, or a group is left, other calls of the same connection or socket
@@ -63,7 +63,6 @@ use super::{Buffer, Connector, Export, Group, Incoming, Message, Peer};
 mod connection;
 mod datagrams;
 mod establish;
-mod halves;
 mod listener;
 mod off;
 mod remote;
@@ -71,5 +70,4 @@ mod waiting;
 
 pub use connection::Connection;
 pub use datagrams::DatagramSocket;
-pub use halves::{ReceiveHalf, SendHalf};
 pub use listener::Listener;

@@ -5,7 +5,8 @@ use super::off::{Slow, cancelled, off};
 #[cfg(doc)]
 use crate::endpoint;
 use crate::endpoint::buffer::Buffer;
-use crate::endpoint::remote::{Change, WORD, number};
+use crate::endpoint::remote::number;
+use crate::endpoint::remote_memory::{Change, WORD};
 use crate::endpoint::shared::Operation;
 use crate::endpoint::{Export, Memory, Remote, Rights};
 #[cfg(doc)]
@@ -25,7 +26,8 @@ impl Connection {
     #[doc(alias = "rdma_reg_write")]
     pub async fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
         let (pd, memory) = (self.shared().pd()?, memory.same());
-        let exported = off(move || Export::new(&pd, &memory, rights).map(Slow::new)).await;
+        let exported =
+            off(move || Export::new(&pd, &memory, 0..memory.len(), rights).map(Slow::new)).await;
         let late = || cancelled("export memory over", self.shared().name.clone());
         exported.ok_or_else(late)?.map(Slow::into_inner)
     }
@@ -65,7 +67,7 @@ impl Connection {
     ///
     /// Those of it.
     pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
-        self.connection.post_write(buffer, to, offset)
+        self.blocking().post_write(buffer, to, offset)
     }
 
     /// Fills `buffer`, as long as it is, from the peer's memory: see
@@ -80,7 +82,7 @@ impl Connection {
     #[doc(alias = "rdma_post_read")]
     pub async fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
         let length = buffer.len();
-        self.connection.check_depth(Operation::Read)?;
+        self.blocking().check_depth(Operation::Read)?;
         let operation = from.reading(offset, length)?;
         let mut buffer = self.carry_out(Operation::Read, buffer, operation).await?;
         buffer.set_len(length)?;
@@ -123,7 +125,7 @@ impl Connection {
     }
 
     async fn change(&self, at: &Remote, offset: u64, change: Change) -> Result<u64> {
-        self.connection.check_depth(Operation::Change)?;
+        self.blocking().check_depth(Operation::Change)?;
         let operation = at.changing(offset, change)?;
         let mut buffer = self.buffer().await?;
         buffer.set_len(WORD)?;

@@ -16,7 +16,7 @@ async fn echo(socket: DatagramSocket) -> rdmacm::Result<()> {
 /// What the socket at `server` says to `text`.
 async fn ask(local: SocketAddr, server: SocketAddr, text: &[u8]) -> rdmacm::Result<Vec<u8>> {
     let socket = DatagramSocket::bind(local, &DatagramSettings::default()).await?;
-    let server = socket.resolve(server).await?;
+    let server = socket.resolve_peer(server).await?;
     loop {
         socket.post_bytes_to(text, &server).await?;
         // Dropped by the timeout, the call has taken no datagram.

@@ -3,7 +3,7 @@
 //! Any bytes give values or [`Failure::Malformed`]; nothing here panics or reads beyond what it was
 //! given. Numbers are in host byte order. Source: `include/uapi/linux/netlink.h`.
 
-use super::Failure;
+use super::failure::Failure;
 
 /// `struct nlmsghdr`: length u32, type u16, flags u16, sequence u32, port u32.
 pub(super) const MESSAGE_HEADER: usize = 16;

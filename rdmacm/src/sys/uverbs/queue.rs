@@ -41,7 +41,7 @@ impl Polled {
 
     /// What any bytes say of completions.
     #[cfg(fuzzing)]
-    pub(crate) fn hold(input: &mut crate::fuzzing::Input<'_>) {
+    pub(crate) fn hold(input: &mut crate::testing::Input<'_>) {
         let most = usize::from(input.byte()) % (Self::MOST + 1);
         let polled: Self = input.value();
         assert!(polled.stored(most).map_or(0, <[_]>::len) <= most);

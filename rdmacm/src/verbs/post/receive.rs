@@ -4,14 +4,16 @@
 use super::SendQueue;
 use std::mem;
 
-use super::{POST_RECV, ReceiveRequest};
+use super::POST_RECV;
+use crate::concurrent::{HandoffGuard, HeldByThisThread};
+use crate::driver::{Posted, RecvOps as _};
+use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
-use crate::provider::{Posted, ReceiveRing};
 use crate::verbs::QpState;
-use crate::verbs::exclusive::{Held, HeldHere};
 use crate::verbs::queue_pair::QueuePair;
+use crate::work::ReceiveRequest;
 
 /// The receive queue of a queue pair, for one thread until it is dropped: as [`SendQueue`].
 ///
@@ -20,7 +22,7 @@ use crate::verbs::queue_pair::QueuePair;
 #[derive(Debug)]
 pub struct ReceiveQueue<'a> {
     qp: &'a QueuePair,
-    ring: Held<'a, ReceiveRing>,
+    ring: HandoffGuard<'a, AnyRecvRing>,
     /// Something was pushed since it was last rung for.
     pushed: bool,
 }
@@ -33,15 +35,17 @@ impl QueuePair {
     /// Those of [`send_queue`](Self::send_queue).
     pub fn receive_queue(&self) -> Result<ReceiveQueue<'_>> {
         self.context().check_usable(POST_RECV, || self.subject())?;
-        match self.inner.receive.hold() {
+        match self.inner.receive.lock() {
             Ok(ring) => Ok(ReceiveQueue { qp: self, ring, pushed: false }),
-            Err(HeldHere) => Err(self.held(POST_RECV, "it has the receive queue; drop that first")),
+            Err(HeldByThisThread) => {
+                Err(self.held(POST_RECV, "it has the receive queue; drop that first"))
+            }
         }
     }
 
     /// The receive queue, if no thread has it.
     pub(in crate::verbs) fn free_receive_queue(&self) -> Option<ReceiveQueue<'_>> {
-        let ring = self.inner.receive.hold_if_free();
+        let ring = self.inner.receive.try_lock();
         ring.map(|ring| ReceiveQueue { qp: self, ring, pushed: false })
     }
 
@@ -83,13 +87,12 @@ impl QueuePair {
         if !self.takes_receives() {
             return None;
         }
-        let mut ring = self.inner.receive.hold_if_free()?;
+        let mut ring = self.inner.receive.try_lock()?;
         // SAFETY: the contract of this function is that of the callee.
-        if !unsafe { ring.get().try_store(request) } {
+        if !unsafe { ring.try_store_request(request) } {
             return None;
         }
         let settled = self.settle();
-        ring.pass_on();
         Some(settled)
     }
 
@@ -138,7 +141,7 @@ impl ReceiveQueue<'_> {
     /// posted then; those pushed before it are.
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
-        if self.qp.takes_receives() && unsafe { self.ring.get().try_store(request) } {
+        if self.qp.takes_receives() && unsafe { self.ring.try_store_request(request) } {
             self.pushed = true;
             return Ok(());
         }
@@ -156,7 +159,7 @@ impl ReceiveQueue<'_> {
         self.qp.context().check_usable(POST_RECV, || self.qp.subject())?;
         let stored = self.check(self.qp.state()).and_then(|()| {
             // SAFETY: the contract of this function is that of the callee.
-            unsafe { self.ring.get().store(request) }
+            unsafe { self.ring.store(request) }
         });
         stored.map_err(|error| self.qp.refused(POST_RECV, error))?;
         self.pushed = true;
@@ -165,9 +168,9 @@ impl ReceiveQueue<'_> {
 
     /// That something comes of a request to the queue pair in `state`.
     fn check(&mut self, state: QpState) -> Posted {
-        self.ring.get().check(state)?;
+        self.ring.check(state)?;
         match state {
-            QpState::IB_QPS_ERR => self.qp.check_leftovers(self.qp.recv_cq()),
+            QpState::IB_QPS_ERR => self.qp.check_orphans(self.qp.recv_cq()),
             _ => Ok(()),
         }
     }
@@ -191,7 +194,7 @@ impl ReceiveQueue<'_> {
     pub fn ring(&mut self) -> Result<()> {
         self.qp.context().check_process(POST_RECV, || self.qp.subject())?;
         self.settle()?;
-        self.ring.give_way();
+        self.ring.yield_to_waiter();
         Ok(())
     }
 
@@ -199,7 +202,7 @@ impl ReceiveQueue<'_> {
         if !mem::take(&mut self.pushed) {
             return Ok(());
         }
-        let rung = self.ring.get().ring(self.qp.context(), self.qp.inner.object.handle());
+        let rung = self.ring.ring(self.qp.context().file(), self.qp.inner.object.handle());
         rung.map_err(|error| self.qp.refused(POST_RECV, error))?;
         self.qp.settle()
     }
@@ -214,25 +217,25 @@ impl ReceiveQueue<'_> {
     ///
     /// Those of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        let is_plain = !self.pushed && self.qp.takes_receives();
         // SAFETY: the contract of this function is that of the callee.
-        if !self.pushed && self.qp.takes_receives() && unsafe { self.ring.get().try_store(request) }
-        {
+        if is_plain && unsafe { self.ring.try_store_request(request) } {
             self.qp.settle()?;
         } else {
             // SAFETY: as above.
             unsafe { self.push_with_care(request) }?;
             self.settle()?;
         }
-        self.ring.give_way();
+        self.ring.yield_to_waiter();
         Ok(())
     }
 
     /// Posts a request without memory to a queue pair in ERR, which is to [settle](QueuePair::settle)
     /// then.
     pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
-        let ring = self.ring.get();
+        let ring = &mut *self.ring;
         ring.store_nothing(wr_id)?;
-        ring.ring(self.qp.context(), self.qp.inner.object.handle())
+        ring.ring(self.qp.context().file(), self.qp.inner.object.handle())
     }
 }
 

@@ -1,14 +1,15 @@
 //! Posting to send queues.
 
-use super::{Payload, SendFlags, SendOperation, SendRequest};
+use crate::concurrent::{HandoffGuard, HeldByThisThread};
+use crate::driver::{PostError, Posted, SendOps as _};
+use crate::drivers::any::AnySendRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
-use crate::provider::{PostError, Posted, SendRing};
-use crate::verbs::exclusive::{Held, HeldHere};
-use crate::verbs::memory_window::WindowChange;
+use crate::verbs::memory_window::{BindRequest, Invalidation};
 use crate::verbs::queue_pair::QueuePair;
 use crate::verbs::{QpState, QpType};
+use crate::work::{Payload, SendFlags, SendOperation, SendRequest};
 
 const POST_SEND: &str = "post a send to";
 
@@ -31,7 +32,7 @@ const POST_SEND: &str = "post a send to";
 #[derive(Debug)]
 pub struct SendQueue<'a> {
     qp: &'a QueuePair,
-    ring: Held<'a, SendRing>,
+    ring: HandoffGuard<'a, AnySendRing>,
 }
 
 impl QueuePair {
@@ -45,15 +46,17 @@ impl QueuePair {
     #[doc(alias = "ibv_wr_start")]
     pub fn send_queue(&self) -> Result<SendQueue<'_>> {
         self.context().check_usable(POST_SEND, || self.subject())?;
-        match self.inner.send.hold() {
+        match self.inner.send.lock() {
             Ok(ring) => Ok(SendQueue { qp: self, ring }),
-            Err(HeldHere) => Err(self.held(POST_SEND, "it has the send queue; drop that first")),
+            Err(HeldByThisThread) => {
+                Err(self.held(POST_SEND, "it has the send queue; drop that first"))
+            }
         }
     }
 
     /// The send queue, if no thread has it.
     pub(in crate::verbs) fn free_send_queue(&self) -> Option<SendQueue<'_>> {
-        self.inner.send.hold_if_free().map(|ring| SendQueue { qp: self, ring })
+        self.inner.send.try_lock().map(|ring| SendQueue { qp: self, ring })
     }
 
     /// Posts a send request: [`SendQueue::post`] on a [`send_queue`](Self::send_queue) of its own.
@@ -97,14 +100,32 @@ impl QueuePair {
         if !self.takes_send(state, request) {
             return None;
         }
-        let mut ring = self.inner.send.hold_if_free()?;
+        let mut ring = self.inner.send.try_lock()?;
         // SAFETY: the contract of this function is that of the callee.
-        if !unsafe { ring.get().try_store(self.context(), state, request) } {
+        if !unsafe { ring.try_store(state, request) } {
             return None;
         }
-        let rung = self.ring(ring.get());
-        ring.pass_on();
-        Some(rung)
+        Some(self.ring(&mut ring))
+    }
+
+    /// Posts a request that binds a memory window: [`SendQueue::bind_window`] and
+    /// [`SendQueue::ring`] on a [`send_queue`](Self::send_queue) of its own.
+    ///
+    /// # Safety
+    ///
+    /// That of [`SendQueue::bind_window`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_queue`](Self::send_queue), [`SendQueue::bind_window`] and [`SendQueue::ring`].
+    #[doc(alias = "ibv_bind_mw")]
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    #[doc(alias = "ibv_wr_bind_mw")]
+    pub unsafe fn bind_window(&self, request: &BindRequest<'_>) -> Result<()> {
+        let mut queue = self.send_queue()?;
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { queue.bind_window(request) }?;
+        queue.ring()
     }
 
     /// The same of whatever request, wherever the queue pair is, and whoever has the queue.
@@ -144,7 +165,8 @@ impl QueuePair {
                 reads && matches!(request.payload, Payload::Gather(_))
             }
             SendOperation::SendTo { destination, .. } => {
-                qp_type == QpType::IB_UVERBS_QPT_UD && destination.address.pd() == self.pd()
+                qp_type == QpType::IB_UVERBS_QPT_UD
+                    && destination.address.pd() == self.pd().number()
             }
             _ => false,
         }
@@ -152,11 +174,11 @@ impl QueuePair {
 
     /// Rings for what was stored in `ring`, the queue pair's.
     #[inline(always)]
-    fn ring(&self, ring: &mut SendRing) -> Result<()> {
+    fn ring(&self, ring: &mut AnySendRing) -> Result<()> {
         let rung = ring.ring(self.doorbell());
         rung.map_err(|error| self.refused(POST_SEND, error))?;
         // The doorbell flushes where the driver does.
-        if self.inner.send_leftovers.is_some() { self.settle() } else { Ok(()) }
+        if self.inner.send_orphans.is_some() { self.settle() } else { Ok(()) }
     }
 
     /// That the queue pair is one for the operation: the kernel finds out only when it carries the
@@ -164,7 +186,7 @@ impl QueuePair {
     fn check_operation(&self, operation: &SendOperation<'_>) -> Result<(), &'static str> {
         match (self.qp_type(), operation) {
             (QpType::IB_UVERBS_QPT_UD, SendOperation::SendTo { destination, .. }) => {
-                match destination.address.pd() == self.pd() {
+                match destination.address.pd() == self.pd().number() {
                     true => Ok(()),
                     false => Err("the address handle is of another protection domain"),
                 }
@@ -179,15 +201,6 @@ impl QueuePair {
                 | SendOperation::AtomicWrite { .. }
                 | SendOperation::Flush { .. },
             ) => Err("its connection is unreliable, and the peer answers nothing"),
-            (_, SendOperation::BindWindow { window, .. }) if window.pd() != self.pd() => {
-                Err("the memory window is of another protection domain")
-            }
-            (_, SendOperation::BindWindow { window, .. }) if window.is_too_old_for(self) => {
-                Err("the memory window is older, and has to be made after it")
-            }
-            (_, SendOperation::BindWindow { region, .. }) if region.pd() != self.pd() => {
-                Err("the memory region is of another protection domain")
-            }
             _ => Ok(()),
         }
     }
@@ -221,10 +234,7 @@ impl SendQueue<'_> {
     /// queue pair have given a request of theirs.
     ///
     /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
-    /// protect. The region of a [`SendOperation::BindWindow`] stays registered until that has
-    /// completed; what the bind lets peers do is as if the region had been
-    /// [registered](crate::verbs::MemoryRegion::register) for it, until the window is bound anew,
-    /// invalidated or destroyed.
+    /// protect.
     ///
     /// # Errors
     ///
@@ -238,7 +248,7 @@ impl SendQueue<'_> {
         let state = self.qp.state();
         if self.qp.takes_send(state, request) {
             // SAFETY: the contract of this function is that of the callee.
-            if unsafe { self.ring.get().try_store(self.qp.context(), state, request) } {
+            if unsafe { self.ring.try_store(state, request) } {
                 return Ok(());
             }
         }
@@ -269,11 +279,64 @@ impl SendQueue<'_> {
         checked.map_err(PostError::Invalid)?;
         let state = self.qp.state();
         if state == QpState::IB_QPS_ERR {
-            self.qp.check_leftovers(self.qp.send_cq())?;
+            self.qp.check_orphans(self.qp.send_cq())?;
         }
-        let change = WindowChange::of(self.qp, &request.operation)?;
+        let invalidation = Invalidation::of(self.qp, &request.operation)?;
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { self.ring.get().store(self.qp.doorbell(), state, request) }?;
+        unsafe { self.ring.store(self.qp.doorbell(), state, request) }?;
+        if let Some(invalidation) = invalidation {
+            invalidation.posted();
+        }
+        Ok(())
+    }
+
+    /// Puts a request into the queue that binds a memory window to a part of a region. Otherwise
+    /// as [`push`](Self::push).
+    ///
+    /// The window [has](crate::verbs::MemoryWindow::rkey) its new key when this returns.
+    ///
+    /// # Safety
+    ///
+    /// The region stays registered until the request has completed. The access that the bind grants
+    /// is as if the region had been [registered](crate::verbs::MemoryRegion::register) with it, until
+    /// the window is bound again, invalidated or destroyed.
+    ///
+    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of the
+    /// same queue pair have given a request of theirs.
+    ///
+    /// # Errors
+    ///
+    /// In addition to those of [`push`](Self::push): [`ErrorKind::Invalid`] if the window or the
+    /// region belongs to another protection domain, if the part exceeds the region, if the queue
+    /// pair has datagrams, if a window of type 2 is to be bound to no bytes or is too old for the
+    /// queue pair (rxe); [`ErrorKind::Unsupported`] if the driver has no windows.
+    pub unsafe fn bind_window(&mut self, request: &BindRequest<'_>) -> Result<()> {
+        self.qp.context().check_usable(POST_SEND, || self.qp.subject())?;
+        // SAFETY: the contract of this function is that of the callee.
+        let stored = unsafe { self.store_bind(request) };
+        stored.map_err(|error| self.qp.refused(POST_SEND, error))
+    }
+
+    /// Stores a bind.
+    ///
+    /// # Safety
+    ///
+    /// That of [`bind_window`](Self::bind_window).
+    unsafe fn store_bind(&mut self, request: &BindRequest<'_>) -> Posted {
+        request.check(self.qp).map_err(PostError::Invalid)?;
+        let state = self.qp.state();
+        if state == QpState::IB_QPS_ERR {
+            self.qp.check_orphans(self.qp.send_cq())?;
+        }
+        let change = request.begin();
+        let send = SendRequest {
+            wr_id: request.wr_id,
+            operation: SendOperation::BindWindow(change.binding()),
+            payload: Payload::Gather(&[]),
+            flags: request.flags,
+        };
+        // SAFETY: the request has no payload; for the region the caller answers.
+        unsafe { self.ring.store(self.qp.doorbell(), state, &send) }?;
         change.posted(self.qp);
         Ok(())
     }
@@ -302,8 +365,8 @@ impl SendQueue<'_> {
     /// The same in this process.
     #[inline(never)]
     fn ring_here(&mut self) -> Result<()> {
-        self.qp.ring(self.ring.get())?;
-        self.ring.give_way();
+        self.qp.ring(&mut self.ring)?;
+        self.ring.yield_to_waiter();
         Ok(())
     }
 
@@ -331,7 +394,7 @@ impl SendQueue<'_> {
         };
         let payload = Payload::Gather(&[]);
         let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
-        let (ring, doorbell) = (self.ring.get(), self.qp.doorbell());
+        let (ring, doorbell) = (&mut *self.ring, self.qp.doorbell());
         // SAFETY: the request names no memory.
         unsafe { ring.store(doorbell, QpState::IB_QPS_ERR, &request) }?;
         ring.ring(doorbell)
@@ -341,7 +404,7 @@ impl SendQueue<'_> {
 impl Drop for SendQueue<'_> {
     fn drop(&mut self) {
         if self.qp.inner.object.belongs_here() {
-            let _ = self.qp.ring(self.ring.get());
+            let _ = self.qp.ring(&mut self.ring);
         }
     }
 }

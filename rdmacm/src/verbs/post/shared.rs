@@ -1,14 +1,16 @@
 //! Posting to shared receive queues.
 
+use super::POST_RECV;
 #[cfg(doc)]
 use super::SendQueue;
-use super::{POST_RECV, ReceiveRequest};
+use crate::concurrent::HandoffGuard;
+use crate::driver::{PostError, RecvOps as _};
+use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::provider::{PostError, ReceiveRing};
-use crate::verbs::exclusive::Held;
 use crate::verbs::srq::SharedReceiveQueue;
+use crate::work::ReceiveRequest;
 
 /// A shared receive queue, for one thread until it is dropped: as [`SendQueue`].
 ///
@@ -19,7 +21,7 @@ use crate::verbs::srq::SharedReceiveQueue;
 #[derive(Debug)]
 pub struct SharedReceives<'a> {
     srq: &'a SharedReceiveQueue,
-    ring: Held<'a, ReceiveRing>,
+    ring: HandoffGuard<'a, AnyRecvRing>,
 }
 
 impl SharedReceiveQueue {
@@ -31,7 +33,7 @@ impl SharedReceiveQueue {
     /// [`ErrorKind::WrongProcess`] after a fork.
     pub fn receive_queue(&self) -> Result<SharedReceives<'_>> {
         self.context().check_usable(POST_RECV, || self.subject())?;
-        Ok(SharedReceives { srq: self, ring: self.hold(POST_RECV)? })
+        Ok(SharedReceives { srq: self, ring: self.lock(POST_RECV)? })
     }
 
     /// Posts a receive request: [`SharedReceives::post`] on a [`receive_queue`](Self::receive_queue)
@@ -48,10 +50,9 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         if self.context().is_surely_usable() {
-            if let Some(mut ring) = self.hold_if_free() {
+            if let Some(mut ring) = self.try_lock() {
                 // SAFETY: the contract of this function is that of the callee.
-                if unsafe { ring.get().try_store(request) } {
-                    ring.pass_on();
+                if unsafe { ring.try_store_request(request) } {
                     return Ok(());
                 }
             }
@@ -75,7 +76,7 @@ impl SharedReceiveQueue {
 
     #[cold]
     fn refused(&self, error: PostError) -> Error {
-        error.during(self.context(), POST_RECV, self.subject())
+        self.context().not_posted(POST_RECV, self.subject(), error)
     }
 }
 
@@ -102,7 +103,8 @@ impl SharedReceives<'_> {
     /// then; those pushed before it are.
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
-        if self.srq.context().is_surely_usable() && unsafe { self.ring.get().try_store(request) } {
+        if self.srq.context().is_surely_usable() && unsafe { self.ring.try_store_request(request) }
+        {
             return Ok(());
         }
         // SAFETY: as above.
@@ -118,7 +120,7 @@ impl SharedReceives<'_> {
     unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         self.srq.context().check_usable(POST_RECV, || self.srq.subject())?;
         // SAFETY: the contract of this function is that of the callee.
-        let stored = unsafe { self.ring.get().store(request) };
+        let stored = unsafe { self.ring.store(request) };
         stored.map_err(|error| self.srq.refused(error))
     }
 
@@ -133,12 +135,12 @@ impl SharedReceives<'_> {
     pub fn ring(&mut self) -> Result<()> {
         self.srq.context().check_process(POST_RECV, || self.srq.subject())?;
         self.settle()?;
-        self.ring.give_way();
+        self.ring.yield_to_waiter();
         Ok(())
     }
 
     fn settle(&mut self) -> Result<()> {
-        let rung = self.ring.get().ring(self.srq.context(), self.srq.handle());
+        let rung = self.ring.ring(self.srq.context().file(), self.srq.handle());
         rung.map_err(|error| self.srq.refused(error))
     }
 
@@ -155,7 +157,7 @@ impl SharedReceives<'_> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.push(request) }?;
         self.settle()?;
-        self.ring.give_way();
+        self.ring.yield_to_waiter();
         Ok(())
     }
 }

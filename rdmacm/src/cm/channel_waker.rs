@@ -1,0 +1,68 @@
+//! [`ChannelWaker`]: the wakeup of threads that wait on a channel to which the kernel moved events.
+
+use std::mem;
+
+/// The number of the kernel id that wakes a channel. No id of the library has it.
+pub(super) const WAKER_UID: u64 = u64::MAX;
+
+/// The kernel id whose only event wakes the threads that wait on a channel, until that event is read.
+///
+/// While the kernel holds the event, no thread that was woken for it has found the channel empty. Between the kernel and
+/// [`on_event`](Self::on_event) the event has been read and still counts as unread: a thread that would have to wake
+/// others then leaves that to the thread that has read the event.
+#[derive(Debug, Default)]
+pub(super) struct ChannelWaker {
+    /// The kernel's handle of the id whose event has not been seen yet.
+    pending: Option<u32>,
+    /// Events came that this wakeup may not have been for.
+    again: bool,
+}
+
+/// A wakeup whose event was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Woken {
+    /// The kernel's handle of the id, which is to be destroyed.
+    pub(super) handle: u32,
+    /// Another wakeup is due, for events that came after this one was sent.
+    pub(super) again: bool,
+}
+
+impl ChannelWaker {
+    /// Returns `true` if a wakeup has to be sent for events that came now.
+    pub(super) fn has_to_wake(&mut self) -> bool {
+        self.again = self.pending.is_some();
+        !self.again
+    }
+
+    /// Records a wakeup that was sent, by the kernel's handle of its id.
+    pub(super) fn sent(&mut self, handle: u32) {
+        self.pending = Some(handle);
+    }
+
+    /// Records that the event of the wakeup was read.
+    pub(super) fn on_event(&mut self) -> Option<Woken> {
+        let handle = self.pending.take()?;
+        Some(Woken { handle, again: mem::take(&mut self.again) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_during_wakeup_causes_another_wakeup() {
+        let mut waker = ChannelWaker::default();
+        assert!(waker.has_to_wake());
+        waker.sent(7);
+        assert_eq!(waker.on_event(), Some(Woken { handle: 7, again: false }));
+        assert_eq!(waker.on_event(), None);
+        assert!(waker.has_to_wake());
+        waker.sent(8);
+        assert!(!waker.has_to_wake() && !waker.has_to_wake(), "one wakeup is enough");
+        assert_eq!(waker.on_event(), Some(Woken { handle: 8, again: true }));
+        assert!(waker.has_to_wake());
+        waker.sent(9);
+        assert_eq!(waker.on_event(), Some(Woken { handle: 9, again: false }), "once");
+    }
+}

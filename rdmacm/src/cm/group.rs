@@ -1,0 +1,71 @@
+//! The record of a multicast group, and the table in which events find it.
+
+use std::sync::Arc;
+
+use ucma_abi::{RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER};
+
+use crate::acks::{Acks, Counted};
+use crate::addr::Address;
+use crate::device::Gid;
+use crate::registry::{Registry, Token};
+use crate::sys::per_process::PerProcess;
+
+/// The groups of the process's ids, by the number by which the kernel knows each membership.
+pub(super) static GROUPS: PerProcess<Registry<Group>> = PerProcess::new();
+
+/// The kind of membership of an id in a multicast group.
+#[doc(alias = "rdma_cm_mc_join_flags")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Membership {
+    /// The id sends and receives.
+    #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
+    Full,
+    /// The id only sends: no message is delivered to its queue pair. On RoCE the network is not told; on
+    /// InfiniBand the subnet manager must know of such members.
+    #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
+    SendOnly,
+}
+
+impl Membership {
+    /// Returns the flags of the kernel's command.
+    pub(super) fn flags(self) -> u16 {
+        match self {
+            Self::Full => RDMA_MC_JOIN_FLAG_FULLMEMBER,
+            Self::SendOnly => RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        }
+    }
+}
+
+/// A group that an id has joined or is joining. Events find it by its token.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) token: Token,
+    /// The id, which [`IDS`](super::record::IDS) leads to.
+    pub(super) id: Token,
+    pub(super) address: Address,
+    pub(super) membership: Membership,
+    pub(super) acks: Acks,
+}
+
+impl Counted for Group {
+    fn acks(&self) -> &Acks {
+        &self.acks
+    }
+}
+
+/// A membership of an id, while it lasts.
+#[derive(Debug)]
+pub(super) struct Joined {
+    /// The kernel's name of the membership.
+    pub(super) handle: u32,
+    pub(super) group: Arc<Group>,
+    /// The address to which the id's queue pair is attached for the group: GID and LID.
+    pub(super) attached: Option<(Gid, u16)>,
+}
+
+/// Removes groups from [`GROUPS`]. Their events count for the id as well, so the caller does this after
+/// the last event of the id was counted.
+pub(super) fn forget(groups: &[Joined]) {
+    groups.iter().for_each(|joined| GROUPS.remove(joined.group.token));
+}

@@ -1,0 +1,146 @@
+//! [`SyncMode`]: the state of a synchronous id, and which events end a call that waits.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, RwLock};
+
+use nix::errno::Errno;
+
+use super::channel::EventChannel;
+use super::event_facts::EventFacts;
+use super::parse::EventType;
+use crate::addr::Address;
+use crate::concurrent::HandoffMutex;
+use crate::error::{Error, ErrorKind};
+use crate::lock::unpoisoned;
+
+/// The state that a synchronous id has in addition.
+#[derive(Debug)]
+pub(super) struct SyncMode {
+    pub(super) channel: EventChannel,
+    /// Held for writing by the call that waits for the outcome of what it started, or that ends the
+    /// mode, and for reading by those that wait for requests.
+    pub(super) turn: RwLock<()>,
+    /// Held by the thread that waits on the channel for requests, so that a removal of the device is reported
+    /// once.
+    pub(super) request_reader: HandoffMutex<()>,
+    /// The event that ended the last call that waited.
+    last_event: Mutex<Option<EventFacts>>,
+    /// The event for which a call waited until its time was over.
+    unfinished: Mutex<Option<Awaited>>,
+}
+
+/// The event that a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Awaited {
+    pub(super) event: EventType,
+    /// Of this multicast group.
+    pub(super) group: Option<Address>,
+}
+
+impl Awaited {
+    /// Returns the event that says that the id has joined `group`.
+    pub(super) fn join(group: Address) -> Self {
+        Self { event: EventType::MulticastJoin, group: Some(group) }
+    }
+
+    /// Returns `true` if the call ends with an event of type `seen`, which is about `group` if it is about
+    /// a multicast group.
+    pub(super) fn is_decided_by(self, seen: EventType, group: Option<Address>) -> bool {
+        decides(seen, self.event) && group.is_none_or(|group| self.group == Some(group))
+    }
+}
+
+impl From<EventType> for Awaited {
+    fn from(event: EventType) -> Self {
+        Self { event, group: None }
+    }
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.event)?;
+        self.group.map_or(Ok(()), |group| write!(f, " of {group}"))
+    }
+}
+
+impl SyncMode {
+    pub(super) fn new(channel: EventChannel) -> Self {
+        Self {
+            channel,
+            turn: RwLock::default(),
+            request_reader: HandoffMutex::default(),
+            last_event: Mutex::default(),
+            unfinished: Mutex::default(),
+        }
+    }
+
+    /// Forgets an unfinished call that was to join `group`, which the id has left.
+    pub(super) fn forget_join(&self, group: &Address) {
+        self.unfinished().take_if(|awaited| awaited.group.as_ref() == Some(group));
+    }
+
+    pub(super) fn last_event(&self) -> MutexGuard<'_, Option<EventFacts>> {
+        unpoisoned(self.last_event.lock())
+    }
+
+    pub(super) fn unfinished(&self) -> MutexGuard<'_, Option<Awaited>> {
+        unpoisoned(self.unfinished.lock())
+    }
+}
+
+/// Returns `true` if a call that is followed by `awaited` ends with `seen`.
+pub(super) fn decides(seen: EventType, awaited: EventType) -> bool {
+    use EventType as T;
+    seen == awaited
+        || match seen {
+            T::DeviceRemoval => true,
+            T::AddrError => awaited == T::AddrResolved,
+            T::RouteError => awaited == T::RouteResolved,
+            T::AddrinfoError => awaited == T::AddrinfoResolved,
+            T::MulticastError => awaited == T::MulticastJoin,
+            T::ConnectResponse | T::Disconnected => awaited == T::Established,
+            T::Unreachable => awaited == T::Established,
+            T::ConnectError | T::Rejected => matches!(awaited, T::Established | T::Disconnected),
+            T::TimewaitExit => awaited == T::Disconnected,
+            _ => false,
+        }
+}
+
+/// Returns the error of `operation` on an id in whose calls another thread waits.
+pub(super) fn busy(operation: &'static str, id: &impl fmt::Display) -> Error {
+    let reason = "another thread waits in a call of it, or has moved it".into();
+    let kind = ErrorKind::Invalid { errno: Errno::EBUSY as i32, reason };
+    Error::new(operation, id.to_string(), kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_end_with_what_concerns_them() {
+        use EventType as T;
+        let endings = |awaited| {
+            (0..20).map(T::from).filter(|seen| decides(*seen, awaited)).collect::<Vec<_>>()
+        };
+        assert_eq!(endings(T::AddrResolved), [T::AddrResolved, T::AddrError, T::DeviceRemoval]);
+        assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);
+        assert_eq!(
+            endings(T::Disconnected),
+            [T::ConnectError, T::Rejected, T::Disconnected, T::DeviceRemoval, T::TimewaitExit]
+        );
+        assert_eq!(endings(T::ConnectRequest), [T::ConnectRequest, T::DeviceRemoval]);
+        assert_eq!(
+            endings(T::Established),
+            [
+                T::ConnectResponse,
+                T::ConnectError,
+                T::Unreachable,
+                T::Rejected,
+                T::Established,
+                T::Disconnected,
+                T::DeviceRemoval
+            ]
+        );
+    }
+}

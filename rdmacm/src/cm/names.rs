@@ -1,0 +1,149 @@
+//! Looks names up at the host, by the C library's `getaddrinfo`.
+
+use std::ffi::{CString, c_int};
+use std::net::SocketAddr;
+
+use crate::addr::port_space::PortSpace;
+use crate::addr::{
+    AddrInfo, AddrInfoFlags, AddrInfoHints, Address, AddressFamily, IbAddress, decode,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::resolver::{self, Failure, Found, Wanted};
+use crate::verbs::QpType;
+
+pub(super) const OPERATION: &str = "resolve the name";
+
+/// Looks `node` and `service` up at the host. Flags of `hints` that are not for the host are ignored.
+pub(super) fn resolve(
+    node: Option<&str>,
+    service: Option<&str>,
+    hints: Option<&AddrInfoHints>,
+) -> Result<Vec<AddrInfo>> {
+    let subject = subject(node, service);
+    if node.is_none() && service.is_none() && hints.is_none() {
+        let reason = "there is neither a node nor a service nor hints";
+        return Err(Error::invalid(OPERATION, subject, reason));
+    }
+    let plain = AddrInfoHints::default();
+    let wanted = hints.map(|hints| wanted(hints, node.is_some()));
+    let hints = hints.unwrap_or(&plain);
+    if let (Some(port_space), Some(qp_type)) = (hints.port_space, hints.qp_type) {
+        if !port_space.qp_types().contains(&qp_type) {
+            let reason = format!("port space {port_space:?} has no queue pairs of {qp_type}");
+            return Err(Error::invalid(OPERATION, subject, reason));
+        }
+    }
+    if node.is_none() && service.is_none() {
+        return Ok(vec![hints.as_they_are()]);
+    }
+    let text = |text: Option<&str>| text.map(CString::new).transpose();
+    let (Ok(node), Ok(service)) = (text(node), text(service)) else {
+        return Err(Error::invalid(OPERATION, subject, "there is a zero byte in it"));
+    };
+    match resolver::getaddrinfo(node.as_deref(), service.as_deref(), wanted) {
+        Ok(found) => Ok(hints.results(&found)),
+        Err(Failure::Os(errno)) => Err(Error::os(OPERATION, subject, errno)),
+        Err(Failure::Eai(code, reason)) => {
+            Err(Error::new(OPERATION, subject, ErrorKind::NotResolved { code, reason }))
+        }
+    }
+}
+
+/// Returns `node` and `service` as an error names them.
+pub(super) fn subject(node: Option<&str>, service: Option<&str>) -> String {
+    match (node, service) {
+        (Some(node), Some(service)) => format!("{node:?}, service {service:?}"),
+        (Some(node), None) => format!("{node:?}"),
+        (None, Some(service)) => format!("of service {service:?}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// The hints in the terms of the C library.
+fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
+    let mut flags = 0;
+    if hints.flags.contains(AddrInfoFlags::PASSIVE) {
+        flags |= libc::AI_PASSIVE;
+    }
+    if hints.flags.contains(AddrInfoFlags::NUMERICHOST) {
+        flags |= libc::AI_NUMERICHOST;
+    } else if with_node {
+        flags |= libc::AI_CANONNAME;
+    }
+    let family = match hints.family {
+        Some(AddressFamily::Inet) => libc::AF_INET,
+        Some(AddressFamily::Inet6) => libc::AF_INET6,
+        // A GID is written as an IPv6 address.
+        Some(AddressFamily::Ib) if hints.means_gid() => libc::AF_INET6,
+        Some(AddressFamily::Ib) | None => libc::AF_UNSPEC,
+    };
+    let socktype = match hints.qp_type {
+        Some(QpType::IB_UVERBS_QPT_UD) => libc::SOCK_DGRAM,
+        Some(_) => libc::SOCK_STREAM,
+        None => 0,
+    };
+    let protocol = match hints.port_space {
+        Some(PortSpace::Tcp) => libc::IPPROTO_TCP,
+        Some(PortSpace::Udp | PortSpace::IpoIb) => libc::IPPROTO_UDP,
+        Some(PortSpace::Ib) | None => 0,
+    };
+    Wanted { flags, family, socktype, protocol }
+}
+
+impl AddrInfoHints {
+    /// Whether the node is a GID.
+    fn means_gid(&self) -> bool {
+        self.family == Some(AddressFamily::Ib)
+            && self.flags.contains(AddrInfoFlags::FAMILY | AddrInfoFlags::NUMERICHOST)
+    }
+
+    /// The one result where nothing is to be looked up.
+    fn as_they_are(&self) -> AddrInfo {
+        let qp_type = self.qp_type.or_else(|| Some(self.port_space?.qp_types()[0]));
+        let qp_type = qp_type.unwrap_or(QpType::IB_UVERBS_QPT_RC);
+        let mut info = AddrInfo::new(qp_type, self.port_space);
+        info.flags = self.flags;
+        info.family = self.dst_addr.or(self.src_addr).map(|address| address.family());
+        info.src_addr = self.src_addr;
+        info.dst_addr = self.dst_addr;
+        info
+    }
+
+    /// What the C library found, as far as it is something for RDMA.
+    fn results(&self, found: &[Found]) -> Vec<AddrInfo> {
+        let canonname = found.iter().find_map(|found| found.canonname.clone());
+        let result = |found| self.result(found, canonname.clone());
+        found.iter().filter_map(result).collect()
+    }
+
+    fn result(&self, found: &Found, canonname: Option<String>) -> Option<AddrInfo> {
+        let qp_type = self.qp_type.unwrap_or(qp_type_of(found)?);
+        let mut info = AddrInfo::new(qp_type, self.port_space);
+        let mut address = decode(&found.address)?;
+        if let (Address::Ip(SocketAddr::V6(gid)), true) = (address, self.means_gid()) {
+            let mut ib = IbAddress::new((*gid.ip()).into(), info.port_space, gid.port());
+            ib.flowinfo = u32::from_be(gid.flowinfo());
+            ib.scope_id = gid.scope_id().into();
+            address = ib.into();
+        }
+        info.family = Some(address.family());
+        if self.flags.contains(AddrInfoFlags::PASSIVE) {
+            info.flags = AddrInfoFlags::PASSIVE;
+            (info.src_addr, info.src_canonname) = (Some(address), canonname);
+        } else {
+            info.src_addr = self.src_addr;
+            (info.dst_addr, info.dst_canonname) = (Some(address), canonname);
+        }
+        Some(info)
+    }
+}
+
+/// The type of queue pair that stands for a result's type of socket.
+fn qp_type_of(found: &Found) -> Option<QpType> {
+    const TYPES: [(c_int, c_int, QpType); 2] = [
+        (libc::SOCK_STREAM, libc::IPPROTO_TCP, QpType::IB_UVERBS_QPT_RC),
+        (libc::SOCK_DGRAM, libc::IPPROTO_UDP, QpType::IB_UVERBS_QPT_UD),
+    ];
+    let socket = (found.socktype, found.protocol);
+    TYPES.iter().find(|entry| (entry.0, entry.1) == socket).map(|entry| entry.2)
+}

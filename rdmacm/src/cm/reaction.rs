@@ -1,0 +1,195 @@
+//! How an id reacts to an event before the caller gets it.
+//!
+//! [`plan`] changes the state of the id in one pass under its lock and decides what else has to be done.
+//! [`Inner::react`] does that after the lock is released, because it issues commands.
+
+use super::parse::{EventType, RawEvent};
+use super::record::{Inner, State};
+use super::resolution::Resolution;
+use super::transition;
+use crate::verbs::{Context, QueuePair};
+
+/// An event as the caller gets it: its type and status.
+type Reported = (EventType, i32);
+
+/// The reaction to an event.
+#[derive(Debug)]
+enum Plan {
+    /// The caller gets the event, or no event.
+    Report(Option<Reported>),
+    /// The queue pair goes to ERR, then the caller gets the event, if any.
+    Flush(QueuePair, Option<Reported>),
+    /// The peer has accepted: the queue pair goes to RTS, and the connection is confirmed.
+    Confirm(QueuePair),
+    /// The subnet administrator has answered: the services are read.
+    ReadServices,
+}
+
+/// Applies an event to the state of its id.
+fn plan(state: &mut State, raw: &RawEvent) -> Plan {
+    use EventType as T;
+    let event_type = raw.event_type();
+    let event = Some((event_type, raw.status()));
+    // The kernel ends the queue pairs of some drivers with their connection. Requests that are posted later
+    // are then the library's to flush, which it does once it has moved the queue pair to ERR itself.
+    let follow = |state: &State, event| {
+        let qp = state.qp.clone().filter(QueuePair::ends_with_connection);
+        qp.map_or(Plan::Report(event), |qp| Plan::Flush(qp, event))
+    };
+    match event_type {
+        T::Established => {
+            state.established = true;
+            Plan::Report(event)
+        }
+        // On RoCE this also comes for an established connection, to which it does no harm: the hardware
+        // address of the neighbor has changed.
+        T::Unreachable => follow(state, event),
+        T::ConnectError | T::TimewaitExit => {
+            state.established = false;
+            follow(state, event)
+        }
+        T::DeviceRemoval => {
+            state.established = false;
+            state.removed = true;
+            state.context.iter().for_each(Context::mark_gone);
+            follow(state, event)
+        }
+        T::Disconnected | T::Rejected => {
+            state.established = false;
+            // The caller knows already that connecting has failed.
+            let is_news = !state.connect_failed;
+            let rejected = state.qp.clone().filter(|_| is_news && event_type == T::Rejected);
+            match rejected {
+                Some(qp) => Plan::Flush(qp, event),
+                None => follow(state, event.filter(|_| is_news)),
+            }
+        }
+        T::ConnectResponse => match state.qp.clone() {
+            Some(qp) => Plan::Confirm(qp),
+            None => {
+                state.remote_ece = raw.ece();
+                Plan::Report(event)
+            }
+        },
+        T::AddrinfoResolved if matches!(state.resolution, Resolution::Asked) => Plan::ReadServices,
+        T::AddrinfoResolved => Plan::Report(Some((event_type, 0))),
+        T::AddrinfoError => {
+            state.resolution = Resolution::None;
+            Plan::Report(event)
+        }
+        _ => Plan::Report(event),
+    }
+}
+
+impl Inner {
+    /// Reacts to an event that is about this id. Returns the event type and status that the caller gets,
+    /// or `None` if the caller gets no event.
+    pub(super) fn react(&self, raw: &RawEvent) -> Option<Reported> {
+        let plan = plan(&mut self.state(), raw);
+        match plan {
+            Plan::Report(event) => event,
+            Plan::Flush(qp, event) => {
+                // If this fails, nothing else can be done.
+                let _ = self.flush(&qp);
+                event
+            }
+            Plan::Confirm(qp) => Some(self.finish_connecting(&qp)),
+            Plan::ReadServices => Some(self.read_services()),
+        }
+    }
+
+    /// Brings the queue pair of a connection that the peer has accepted to RTS, and confirms the connection.
+    fn finish_connecting(&self, qp: &QueuePair) -> Reported {
+        let steps = transition::connected(None);
+        match self.carry_out(&steps, qp).and_then(|()| self.confirm()) {
+            Ok(()) => (EventType::Established, 0),
+            Err(error) => {
+                let _ = self.flush(qp);
+                self.state().connect_failed = true;
+                (EventType::ConnectError, -error.errno())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ucma_abi::{rdma_cm_event_type, rdma_ucm_ece, rdma_ucm_event_resp};
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    fn event(event_type: EventType, status: i32) -> RawEvent {
+        let mut response = rdma_ucm_event_resp::new_zeroed();
+        response.event = rdma_cm_event_type(event_type.into());
+        response.status = u32::from_ne_bytes(status.to_ne_bytes());
+        response.ece = rdma_ucm_ece { vendor_id: 7, attr_mod: 9 };
+        RawEvent::new(response)
+    }
+
+    /// The event that the caller gets from an id without a queue pair.
+    #[track_caller]
+    fn reported(state: &mut State, event_type: EventType, status: i32) -> Option<Reported> {
+        match plan(state, &event(event_type, status)) {
+            Plan::Report(event) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn events_are_reported_as_they_came() {
+        for number in
+            (0..30).filter(|number| EventType::from(*number) != EventType::AddrinfoResolved)
+        {
+            let event_type = EventType::from(number);
+            let mut state = State::default();
+            assert_eq!(reported(&mut state, event_type, -5), Some((event_type, -5)));
+        }
+    }
+
+    #[test]
+    fn connection_stands_from_established_to_its_end() {
+        use EventType as T;
+        let ends =
+            [T::ConnectError, T::TimewaitExit, T::DeviceRemoval, T::Disconnected, T::Rejected];
+        for end in ends {
+            let mut state = State::default();
+            reported(&mut state, T::Established, 0);
+            reported(&mut state, T::Unreachable, 0);
+            reported(&mut state, T::AddrChange, 0);
+            assert!(state.established, "{end} has not come yet");
+            reported(&mut state, end, 0);
+            assert!(!state.established, "{end}");
+            assert_eq!(state.removed, end == T::DeviceRemoval);
+        }
+    }
+
+    #[test]
+    fn end_after_failed_connecting_is_not_reported() {
+        use EventType as T;
+        let mut state = State { connect_failed: true, ..State::default() };
+        for end in [T::Rejected, T::Disconnected] {
+            assert_eq!(reported(&mut state, end, 28), None);
+        }
+        assert_eq!(reported(&mut state, T::TimewaitExit, 0), Some((T::TimewaitExit, 0)));
+    }
+
+    #[test]
+    fn response_without_queue_pair_brings_ece() {
+        let mut state = State::default();
+        reported(&mut state, EventType::ConnectResponse, 0);
+        assert_eq!((state.remote_ece.vendor_id, state.remote_ece.options), (7, 9));
+    }
+
+    #[test]
+    fn services_are_read_only_if_asked_for() {
+        use EventType as T;
+        let mut state = State::default();
+        assert_eq!(reported(&mut state, T::AddrinfoResolved, 3), Some((T::AddrinfoResolved, 0)));
+        state.resolution = Resolution::Asked;
+        let resolved = plan(&mut state, &event(T::AddrinfoResolved, 0));
+        assert!(matches!(resolved, Plan::ReadServices), "{resolved:?}");
+        reported(&mut state, T::AddrinfoError, -110);
+        assert!(matches!(state.resolution, Resolution::None));
+    }
+}

@@ -1,0 +1,174 @@
+//! Queue pair states: which steps a connection takes, as a pure plan, and the one function that
+//! carries a plan out.
+//!
+//! A plan says which states, in which order, and where the attributes come from. It knows nothing
+//! of the kernel and can be read and tested alone.
+
+use verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
+
+use super::service_type::ServiceType;
+use crate::error::Result;
+use crate::verbs::{Depths, QpState, QueuePair, QueuePairAttributes};
+
+/// One step of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// The state to go to.
+    pub(crate) state: QpState,
+    /// Where the attributes come from.
+    pub(crate) attributes: Attributes,
+}
+
+/// Where a step's attributes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attributes {
+    /// From the connection manager, which knows path, sequence numbers and peer, with these in
+    /// place of its own.
+    Asked {
+        /// RDMA reads and atomics that the peer may have outstanding here.
+        responder_resources: Option<u8>,
+        /// RDMA reads and atomics outstanding towards the peer.
+        initiator_depth: Option<u8>,
+        /// With what it says of INIT now about the peer's rights and the partition.
+        refreshed: bool,
+    },
+    /// The state is all there is.
+    StateOnly,
+    /// The state, and zero as the first packet sequence number to send.
+    PacketsFromZero,
+}
+
+impl Attributes {
+    const ASKED: Self =
+        Self::Asked { responder_resources: None, initiator_depth: None, refreshed: false };
+}
+
+/// A new queue pair: INIT, so that receives can be posted. One for datagrams waits for no peer and is
+/// ready at once.
+pub(crate) fn created(service: ServiceType) -> &'static [Step] {
+    const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED };
+    match service {
+        ServiceType::Connected => &[INIT],
+        ServiceType::Datagram => &[
+            INIT,
+            Step { state: QpState::IB_QPS_RTR, attributes: Attributes::StateOnly },
+            Step { state: QpState::IB_QPS_RTS, attributes: Attributes::PacketsFromZero },
+        ],
+    }
+}
+
+/// The peer is known: ready to receive, then to send.
+///
+/// Only now does the connection manager know what the peer may do; when the queue pair went to INIT
+/// the access flags were empty. The C library goes to INIT once more for them, but they can come
+/// with RTR as well.
+///
+/// On iWARP the connection manager leaves the state out of the attributes of RTS: the kernel goes
+/// there by itself, when the connection stands.
+pub(crate) fn connected(depths: Option<Depths>) -> [Step; 2] {
+    let responder_resources = depths.map(|depths| depths.responder_resources);
+    let initiator_depth = depths.map(|depths| depths.initiator_depth);
+    let receive = Attributes::Asked { responder_resources, initiator_depth: None, refreshed: true };
+    let send = Attributes::Asked { responder_resources: None, initiator_depth, refreshed: false };
+    [
+        Step { state: QpState::IB_QPS_RTR, attributes: receive },
+        Step { state: QpState::IB_QPS_RTS, attributes: send },
+    ]
+}
+
+/// The connection ends, or none will come of it: what is posted completes with a flush error. On
+/// iWARP that closes the connection.
+///
+/// The C library goes to SQD on iWARP. That closes the connection in the same way, cutting off what
+/// is being sent, but siw then forgets the reads whose answers have not come.
+pub(crate) fn ended() -> [Step; 1] {
+    [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
+}
+
+/// Takes `qp` through `steps`; `ask` is the connection manager's INIT_QP_ATTR.
+pub(crate) fn carry_out(
+    steps: &[Step],
+    qp: &QueuePair,
+    ask: impl Fn(QpState) -> Result<ib_uverbs_qp_attr>,
+) -> Result<()> {
+    for step in steps {
+        let attributes = match step.attributes {
+            Attributes::StateOnly => *QueuePairAttributes::to(step.state),
+            Attributes::PacketsFromZero => *QueuePairAttributes::to(step.state).sq_psn(0),
+            Attributes::Asked { responder_resources, initiator_depth, refreshed } => {
+                let init = if refreshed { Some(ask(QpState::IB_QPS_INIT)?) } else { None };
+                let mut attributes = ask(step.state)?;
+                if let Some(init) = init {
+                    refresh(&mut attributes, &init);
+                }
+                if let Some(depth) = responder_resources {
+                    attributes.max_dest_rd_atomic = depth;
+                }
+                if let Some(depth) = initiator_depth {
+                    attributes.max_rd_atomic = depth;
+                }
+                attributes
+            }
+        };
+        qp.modify(&attributes.into())?;
+    }
+    Ok(())
+}
+
+/// Takes over what RTR may have too of the attributes for INIT.
+fn refresh(attributes: &mut ib_uverbs_qp_attr, init: &ib_uverbs_qp_attr) {
+    let common = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PKEY_INDEX;
+    attributes.qp_attr_mask |= init.qp_attr_mask & common.bits();
+    attributes.qp_access_flags = init.qp_access_flags;
+    attributes.pkey_index = init.pkey_index;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(steps: &[Step]) -> Vec<QpState> {
+        steps.iter().map(|step| step.state).collect()
+    }
+
+    #[test]
+    fn datagrams_go_through_init_rtr_rts_at_once() {
+        let steps = created(ServiceType::Datagram);
+        assert_eq!(states(steps), [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
+        assert_eq!(steps[2].attributes, Attributes::PacketsFromZero);
+    }
+
+    #[test]
+    fn a_connection_goes_through_init_rtr_rts() {
+        assert_eq!(states(created(ServiceType::Connected)), [QpState::IB_QPS_INIT]);
+        assert_eq!(states(&connected(None)), [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
+    }
+
+    #[test]
+    fn depths_and_rights_go_to_the_steps_that_take_them() {
+        let asked = |responder_resources, initiator_depth, refreshed| Attributes::Asked {
+            responder_resources,
+            initiator_depth,
+            refreshed,
+        };
+        let depths = Depths { responder_resources: 3, initiator_depth: 5 };
+        let steps = connected(Some(depths));
+        assert_eq!(steps[0].attributes, asked(Some(3), None, true));
+        assert_eq!(steps[1].attributes, asked(None, Some(5), false));
+    }
+
+    #[test]
+    fn rights_come_from_init_and_the_path_does_not() {
+        let mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PORT;
+        let mut init = *QueuePairAttributes::to(QpState::IB_QPS_INIT);
+        init.qp_attr_mask |= mask.bits();
+        (init.qp_access_flags, init.port_num) = (6, 1);
+        let mut attributes = *QueuePairAttributes::to(QpState::IB_QPS_RTR);
+        attributes.qp_access_flags = 1;
+        refresh(&mut attributes, &init);
+        let expected = ib_qp_attr_mask::IB_QP_STATE | ib_qp_attr_mask::IB_QP_ACCESS_FLAGS;
+        assert_eq!(attributes.qp_attr_mask, expected.bits());
+        assert_eq!((attributes.qp_access_flags, attributes.port_num), (6, 0));
+        assert_eq!(attributes.qp_state, u32::from(QpState::IB_QPS_RTR.0));
+    }
+}

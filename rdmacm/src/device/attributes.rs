@@ -1,0 +1,126 @@
+//! [`Device`]: the attributes of a device as the kernel reported them.
+
+use verbs_abi::{rdma_driver_id as DriverId, rdma_node_type as NodeType};
+
+use super::chardev::Chardev;
+use super::guid::Guid;
+use super::kind::Transport;
+use crate::error::{Error, ErrorKind, Result};
+
+/// An RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub(super) name: String,
+    pub(super) index: Option<u32>,
+    pub(super) node_guid: Option<Guid>,
+    pub(super) system_image_guid: Option<Guid>,
+    pub(super) firmware: Option<String>,
+    pub(super) node_type: Option<NodeType>,
+    pub(super) protocol: Option<String>,
+    pub(super) port_count: Option<u32>,
+    pub(super) driver: Option<DriverId>,
+    pub(super) uverbs: Option<Chardev>,
+}
+
+#[cfg(test)]
+impl Device {
+    /// A device of which only the name is known.
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            index: None,
+            node_guid: None,
+            system_image_guid: None,
+            firmware: None,
+            node_type: None,
+            protocol: None,
+            port_count: None,
+            driver: None,
+            uverbs: None,
+        }
+    }
+}
+
+impl Device {
+    /// The kernel's name: `rxe0`, `mlx5_0`.
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number by which netlink and ucma know the device. It is never used again while the
+    /// system runs. Only netlink tells.
+    #[doc(alias = "ibv_get_device_index")]
+    pub fn index(&self) -> Option<u32> {
+        self.index
+    }
+
+    /// The GUID of the node.
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn node_guid(&self) -> Option<Guid> {
+        self.node_guid
+    }
+
+    /// The GUID that all devices of one piece of hardware share.
+    pub fn system_image_guid(&self) -> Option<Guid> {
+        self.system_image_guid
+    }
+
+    /// The firmware's version. Software devices have none.
+    pub fn firmware(&self) -> Option<&str> {
+        self.firmware.as_deref()
+    }
+
+    /// What kind of node the device is.
+    pub fn node_type(&self) -> Option<NodeType> {
+        self.node_type
+    }
+
+    /// The transport, by [`Transport::of`].
+    pub fn transport(&self) -> Option<Transport> {
+        Transport::of(self.node_type?)
+    }
+
+    /// The protocol that is under the verbs. A node that the kernel's connection manager does not serve
+    /// counts as InfiniBand.
+    pub(crate) fn transport_of_verbs(&self) -> Transport {
+        self.transport().unwrap_or(Transport::InfiniBand)
+    }
+
+    /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`.
+    /// Only netlink tells.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// How many ports the device has. They count from 1.
+    pub fn port_count(&self) -> Option<u32> {
+        self.port_count
+    }
+
+    /// The kernel's driver. Netlink tells, except for a few old drivers; from sysfs only rxe and
+    /// siw are recognised.
+    pub fn driver(&self) -> Option<DriverId> {
+        self.driver
+    }
+
+    /// The character device for verbs. `None` where ib_uverbs is not loaded.
+    pub fn uverbs(&self) -> Option<&Chardev> {
+        self.uverbs.as_ref()
+    }
+
+    /// Whether this is the device that the connection manager means by `guid` and `index`. Linux
+    /// before 5.8 does not tell the index, and sysfs never.
+    pub(crate) fn is(&self, guid: Guid, index: Option<u32>) -> bool {
+        let same_index = self.index.zip(index).is_none_or(|(known, meant)| known == meant);
+        same_index && self.node_guid == Some(guid)
+    }
+
+    /// Returns the index, for operations that only netlink offers.
+    pub(super) fn netlink_index(&self, operation: &'static str) -> Result<u32> {
+        self.index.ok_or_else(|| {
+            let reason = "the device was not found by netlink";
+            Error::new(operation, self.name.clone(), ErrorKind::Unsupported(reason.into()))
+        })
+    }
+}

@@ -1,0 +1,470 @@
+//! A ring of the rxe driver: `struct rxe_queue_buf`, shared with the kernel.
+//!
+//! # Safety
+//!
+//! Both indices are always accessed as atomics. An element is copied as bytes, by raw pointer,
+//! while the protocol says that it is ours: the producer's until the producer's index passes it,
+//! the consumer's from then until the consumer's index does. A kernel that breaks the protocol
+//! makes the copy a garbled one and nothing worse: no reference is made, and any bytes are valid.
+#![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
+
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
+use verbs_abi::rxe::{mminfo, rxe_queue_buf};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+#[cfg(all(test, loom))]
+use crate::concurrent::FromPtr as _;
+use crate::concurrent::{AtomicU32, reads, writes};
+use crate::driver::checks::total;
+use crate::driver::{PostError, Posted};
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::Sge;
+
+/// Offset of the first slot.
+const DATA: usize = size_of::<rxe_queue_buf>();
+
+/// Offsets in the ring's header.
+const MASK: usize = offset_of!(rxe_queue_buf, index_mask);
+const LOG2_ELEMENT: usize = offset_of!(rxe_queue_buf, log2_elem_size);
+const PRODUCER: usize = offset_of!(rxe_queue_buf, producer_index);
+const CONSUMER: usize = offset_of!(rxe_queue_buf, consumer_index);
+
+/// A ring of slots that begin with an `E`, mapped. One slot always stays empty.
+#[derive(Debug)]
+pub(super) struct Queue<E> {
+    mapping: Mapping,
+    /// One less than the number of slots, which is a power of two; checked against the mapping's
+    /// length.
+    mask: u32,
+    /// The distance of slots in bytes; checked with `mask`.
+    stride: usize,
+    /// How many bytes a slot has behind the `E`, which it was checked to have.
+    behind: usize,
+    /// The index of the element to take next, at most the mask. The word in the header that tells the kernel of it is
+    /// only stored to.
+    taken: u32,
+    elements: PhantomData<fn() -> E>,
+}
+
+/// Said of a ring whose indices no correct kernel leaves there.
+const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
+
+impl<E> Queue<E> {
+    /// Maps the ring that `info`, from a response of the driver, tells of, and whose slots must have
+    /// at least `least` bytes behind an `E`; beside that of `neighbour`. It can be mapped once.
+    pub(super) fn map(
+        file: &UverbsFile,
+        info: &mminfo,
+        least: usize,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
+        let length = usize::try_from(info.size).map_err(|_| Errno::EOVERFLOW)?;
+        let mapping = Mapping::shared(file, info.offset.get(), length, neighbour)?;
+        Self::over(mapping, least).ok_or(Errno::EPROTO)
+    }
+
+    /// The ring in `mapping`, if its geometry holds together and its slots are large enough.
+    pub(super) fn over(mapping: Mapping, least: usize) -> Option<Self> {
+        let elements = PhantomData;
+        let mut queue = Self { mapping, mask: 0, stride: 0, behind: 0, taken: 0, elements };
+        if queue.mapping.len() < DATA {
+            return None;
+        }
+        let mask = queue.word(MASK).load(Ordering::Relaxed);
+        let log2_element = queue.word(LOG2_ELEMENT).load(Ordering::Relaxed);
+        let slots = u64::from(mask) + 1;
+        let element = 1_u64.checked_shl(log2_element)?;
+        let length = slots.checked_mul(element)?.checked_add(DATA as u64)?;
+        if !slots.is_power_of_two() || length > queue.mapping.len() as u64 {
+            return None;
+        }
+        queue.mask = mask;
+        // Not zero in a ring that takes the place of another one.
+        queue.taken = queue.word(CONSUMER).load(Ordering::Relaxed);
+        if queue.taken > mask {
+            return None;
+        }
+        queue.stride = usize::try_from(element).ok()?;
+        queue.behind = queue.stride.checked_sub(size_of::<E>())?;
+        (queue.behind >= least).then_some(queue)
+    }
+
+    /// Where it is mapped.
+    pub(super) fn mapping(&mut self) -> &mut Mapping {
+        &mut self.mapping
+    }
+
+    /// How many elements the ring holds.
+    pub(super) fn capacity(&self) -> u32 {
+        self.mask
+    }
+
+    /// The slot to fill next.
+    #[inline(always)]
+    pub(super) fn free_slot(&mut self) -> Posted<Slot<'_, E>> {
+        let ours = self.word(PRODUCER).load(Ordering::Relaxed);
+        let theirs = self.word(CONSUMER).load(Ordering::Acquire);
+        let next = ours.wrapping_add(1) & self.mask;
+        if self.are_out_of_range(ours, theirs) {
+            return Err(PostError::Malformed(OUT_OF_RANGE));
+        }
+        if next == theirs {
+            return Err(PostError::Full(self.capacity()));
+        }
+        let start = self.slot(ours);
+        writes(start);
+        Ok(Slot { start, next, queue: self })
+    }
+
+    /// Whether one of the indices is above the mask.
+    #[inline]
+    fn are_out_of_range(&self, ours: u32, theirs: u32) -> bool {
+        // The mask has all the bits that an index has.
+        ours | theirs > self.mask
+    }
+
+    /// A word of the ring's header, as an atomic.
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset + size_of::<u32>() <= DATA);
+        // SAFETY: every caller passes an offset within the header, which `over` has checked to be
+        // within the mapping.
+        let word = unsafe { self.mapping.start().add(offset) };
+        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page and the header's offsets are multiples of 4, so it is
+        // aligned; and it is accessed only as an atomic on this side, the other being the
+        // kernel's.
+        unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
+    }
+
+    /// The first byte of slot `index`.
+    #[inline]
+    fn slot(&self, index: u32) -> NonNull<u8> {
+        let offset = DATA + (index & self.mask) as usize * self.stride;
+        // SAFETY: `over` has checked that all of the slots up to `mask` are within the mapping.
+        unsafe { self.mapping.start().add(offset) }
+    }
+}
+
+impl<E: FromBytes> Queue<E> {
+    /// Takes elements off the ring into the beginning of `into`, as many as there are and fit, each as
+    /// what `made` makes of it; how many.
+    #[inline(always)]
+    pub(super) fn take<T>(
+        &mut self,
+        into: &mut [T],
+        made: impl Fn(E) -> T,
+    ) -> Result<usize, &'static str> {
+        let theirs = self.word(PRODUCER).load(Ordering::Acquire);
+        let mut ours = self.taken;
+        if theirs > self.mask {
+            return Err(OUT_OF_RANGE);
+        }
+        let filled = theirs.wrapping_sub(ours) & self.mask;
+        let count = into.len().min(filled as usize);
+        if count == 0 {
+            return Ok(0);
+        }
+        for place in into.iter_mut().take(count) {
+            let slot = self.slot(ours);
+            reads(slot);
+            // SAFETY: the slot is valid for reads of an `E`, which is within it, as was checked, and
+            // any bytes are one; nothing is said of its alignment.
+            *place = made(unsafe { slot.cast::<E>().read_unaligned() });
+            ours = ours.wrapping_add(1) & self.mask;
+        }
+        self.set_taken(ours);
+        Ok(count)
+    }
+
+    /// Takes at most one element into the beginning of `into`, as `made` translates it. Returns how many were taken, or
+    /// `None`, and takes none, if more can be taken or an index is out of range.
+    ///
+    /// It has no loop, so that a caller does not save registers for one.
+    #[inline(always)]
+    pub(super) fn try_take<T>(&mut self, into: &mut [T], made: impl Fn(E) -> T) -> Option<usize> {
+        let (theirs, ours) = (self.word(PRODUCER).load(Ordering::Acquire), self.taken);
+        if ours == theirs {
+            return Some(0);
+        }
+        if theirs > self.mask {
+            return None;
+        }
+        let following = ours.wrapping_add(1) & self.mask;
+        let (first, rest) = into.split_first_mut()?;
+        if !rest.is_empty() && following != theirs {
+            return None;
+        }
+        let slot = self.slot(ours);
+        reads(slot);
+        // SAFETY: the slot is valid for reads of an `E`, which is within it, as was checked when the ring was mapped, and
+        // any bytes are one; no alignment is required.
+        *first = made(unsafe { slot.cast::<E>().read_unaligned() });
+        self.set_taken(following);
+        Some(1)
+    }
+
+    /// Gives the slots before `index` back to the kernel.
+    #[inline(always)]
+    fn set_taken(&mut self, index: u32) {
+        self.taken = index;
+        self.word(CONSUMER).store(index, Ordering::Release);
+    }
+}
+
+/// A slot that is ours until it is passed on.
+#[must_use]
+pub(super) struct Slot<'a, E> {
+    queue: &'a Queue<E>,
+    /// Its first byte.
+    start: NonNull<u8>,
+    /// The index behind it.
+    next: u32,
+}
+
+impl<E> Slot<'_, E> {
+    /// Fills the `E` with zeros.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        // SAFETY: the slot is valid for writes of an `E`, which is within it, as was checked; bytes
+        // have no alignment.
+        unsafe { self.start.write_bytes(0, size_of::<E>()) };
+    }
+
+    /// Stores `value` into the `E`, from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// Where it is not within the `E`.
+    #[inline(always)]
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, offset: usize, value: &T) {
+        assert!(offset + size_of::<T>() <= size_of::<E>());
+        // SAFETY: `offset` is within the `E`, and that within the slot, as was checked.
+        let into = unsafe { self.start.add(offset) };
+        let bytes = value.as_bytes();
+        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
+        // many, which are within the `E`, as was checked; bytes have no alignment; the two
+        // do not overlap, as no slice of ours is made of a mapping.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// The first byte behind the `E`, where there is room for `length` bytes.
+    ///
+    /// # Panics
+    ///
+    /// Where there is not.
+    #[inline]
+    fn behind(&mut self, length: usize) -> NonNull<u8> {
+        assert!(length <= self.queue.behind);
+        // SAFETY: the `E` is within the slot, as was checked.
+        unsafe { self.start.add(size_of::<E>()) }
+    }
+
+    /// Copies `bytes` behind the `E`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no room for them.
+    #[inline]
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let into = self.behind(bytes.len());
+        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
+        // many, as was checked; bytes have no alignment; the two do not overlap, as no slice of
+        // ours is made of a mapping.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// Copies the pieces of memory behind the `E`; how many bytes they have together.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no room for them.
+    #[inline(always)]
+    pub(super) fn append_pieces(&mut self, pieces: &[Sge]) -> u64 {
+        // Most have one. A loop over one is longer than the rest.
+        if let [piece] = pieces {
+            let into = self.behind(size_of::<Sge>()).cast();
+            // SAFETY: `into` is valid for writes of a piece, as was checked; nothing is said of its
+            // alignment.
+            unsafe { into.write_unaligned(*piece) };
+            return u64::from(piece.length);
+        }
+        self.append(pieces.as_bytes());
+        total(pieces)
+    }
+
+    /// Passes the slot to the other side, with what was written to it.
+    #[inline]
+    pub(super) fn pass_on(self) {
+        self.queue.word(PRODUCER).store(self.next, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_model;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Element = [u8; 40];
+
+    /// A ring as the kernel makes it, in private memory, for elements of 40 bytes.
+    fn ring(mask: u32, log2_element: u32, data: usize) -> Option<Queue<Element>> {
+        let mapping = Mapping::private(DATA + data).expect("memory");
+        let (behind, elements) = (0, PhantomData);
+        let queue: Queue<Element> =
+            Queue { mapping, mask: 0, stride: 0, behind, taken: 0, elements };
+        queue.word(MASK).store(mask, Ordering::Relaxed);
+        queue.word(LOG2_ELEMENT).store(log2_element, Ordering::Relaxed);
+        Queue::over(queue.mapping, 24)
+    }
+
+    /// Returns the error of a queue without a free slot.
+    fn wanting(queue: &mut Queue<Element>) -> Option<PostError> {
+        queue.free_slot().err()
+    }
+
+    #[test]
+    fn holds_one_less_than_its_slots_and_keeps_their_order() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        assert_eq!(queue.capacity(), 3);
+        for round in 0..5_u8 {
+            for place in 0..3 {
+                let mut slot = queue.free_slot().expect("not full");
+                slot.clear();
+                slot.put(2, &[round, place]);
+                slot.pass_on();
+            }
+            assert!(matches!(wanting(&mut queue), Some(PostError::Full(3))));
+            for places in [&[0, 1][..], &[2], &[]] {
+                let mut taken = [[7; 40]; 2];
+                assert_eq!(queue.take(&mut taken, |element| element), Ok(places.len()));
+                for (taken, place) in taken.iter().zip(places) {
+                    assert_eq!(taken[..5], [0, 0, round, *place, 0]);
+                }
+                assert!(taken[places.len()..].iter().all(|untouched| *untouched == [7; 40]));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_appended_stands_behind_and_no_further() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        let bytes = |queue: &Queue<Element>, index| {
+            // SAFETY: the slot has 64 bytes.
+            unsafe { queue.slot(index).cast::<[u8; 64]>().read() }
+        };
+        let mut slot = queue.free_slot().expect("not full");
+        slot.append(&[1; 24]);
+        slot.pass_on();
+        let mut slot = queue.free_slot().expect("not full");
+        let piece = Sge { addr: u64::MAX.into(), length: u32::MAX, lkey: 0x0101_0101 };
+        assert_eq!(slot.append_pieces(&[piece]), u64::from(u32::MAX));
+        slot.pass_on();
+        let first = bytes(&queue, 0);
+        assert_eq!((&first[..40], &first[40..]), (&[0; 40][..], &[1; 24][..]));
+        let second = bytes(&queue, 1);
+        assert_eq!(
+            (&second[40..52], &second[52..]),
+            (&[0xff; 12][..], &[1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0][..])
+        );
+        assert_eq!(bytes(&queue, 2), [0; 64]);
+    }
+
+    #[test]
+    #[should_panic(expected = "behind")]
+    fn more_than_a_slot_holds_is_not_stored() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        queue.free_slot().expect("not full").append(&[1; 25]);
+    }
+
+    #[test]
+    fn a_geometry_that_does_not_hold_together_is_refused() {
+        assert!(ring(3, 6, 4 * 64 - 1).is_none(), "shorter than its slots");
+        assert!(ring(2, 6, 4 * 64).is_none(), "no power of two");
+        assert!(ring(3, 5, 4 * 64).is_none(), "slots shorter than elements");
+        assert!(ring(u32::MAX, 40, 4096).is_none());
+        assert!(ring(0, 64, 4096).is_none());
+        assert!(ring(0, u32::MAX, 4096).is_none());
+    }
+
+    #[test]
+    fn hostile_indices_are_detected() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        for offset in [PRODUCER, CONSUMER] {
+            for index in [4, u32::MAX] {
+                queue.word(offset).store(index, Ordering::Relaxed);
+                assert!(matches!(wanting(&mut queue), Some(PostError::Malformed(OUT_OF_RANGE))));
+                // Whoever takes elements has an index of its own.
+                let taken = if offset == PRODUCER { Err(OUT_OF_RANGE) } else { Ok(0) };
+                assert_eq!(queue.take(&mut [[0; 40]; 2], |element| element), taken);
+                assert_eq!(queue.try_take(&mut [[0; 40]; 2], |element| element), taken.ok());
+            }
+            queue.word(offset).store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn hostile_consumer_index_moves_no_element() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        for number in 0..3_u8 {
+            let mut slot = queue.free_slot().expect("not full");
+            slot.clear();
+            slot.put(0, &[number]);
+            slot.pass_on();
+        }
+        let mut one = [[7; 40]];
+        for number in 0..2 {
+            queue.word(CONSUMER).store(u32::MAX - 1, Ordering::Relaxed);
+            assert_eq!(queue.try_take(&mut one, |element| element), Some(1));
+            assert_eq!(one[0][0], number);
+            assert_eq!(queue.word(CONSUMER).load(Ordering::Relaxed), u32::from(number) + 1);
+        }
+        queue.word(CONSUMER).store(0, Ordering::Relaxed);
+        assert_eq!(queue.take(&mut one, |element| element), Ok(1));
+        assert_eq!((one[0][0], queue.word(CONSUMER).load(Ordering::Relaxed)), (2, 3));
+    }
+
+    #[test]
+    fn single_element_is_taken_without_a_loop() {
+        let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+        let put = |queue: &mut Queue<Element>, number: u8| {
+            let mut slot = queue.free_slot().expect("not full");
+            slot.put(0, &[number]);
+            slot.pass_on();
+        };
+        let mut into = [[0; 40]; 3];
+        for round in 0..6 {
+            assert_eq!(queue.try_take(&mut into, |element| element), Some(0));
+            put(&mut queue, round);
+            assert_eq!(queue.try_take(&mut [], |element| element), None, "there is no room");
+            assert_eq!(queue.try_take(&mut into, |element| element), Some(1));
+            assert_eq!(into[0][0], round);
+        }
+        put(&mut queue, 10);
+        put(&mut queue, 11);
+        assert_eq!(queue.try_take(&mut into, |element| element), None, "there are two");
+        assert_eq!(queue.try_take(&mut into[..1], |element| element), Some(1), "one fits");
+        assert_eq!(queue.try_take(&mut into[1..], |element| element), Some(1));
+        assert_eq!([into[0][0], into[1][0]], [10, 11]);
+    }
+
+    #[test]
+    fn ring_that_begins_out_of_range_is_refused() {
+        let mapping = Mapping::private(DATA + 4 * 64).expect("memory");
+        let (behind, elements) = (0, PhantomData);
+        let queue: Queue<Element> =
+            Queue { mapping, mask: 0, stride: 0, behind, taken: 0, elements };
+        for (offset, value) in [(MASK, 3), (LOG2_ELEMENT, 6), (CONSUMER, 4)] {
+            queue.word(offset).store(value, Ordering::Relaxed);
+        }
+        assert!(Queue::<Element>::over(queue.mapping, 24).is_none());
+    }
+}

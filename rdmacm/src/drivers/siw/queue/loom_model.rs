@@ -1,0 +1,289 @@
+//! The rings between this library and a thread that does what the kernel does at the other end
+//! (`siw_qp.c`, `siw_qp_tx.c`, `siw_cq.c`).
+//!
+//! The kernel orders less than it would have to on a processor that reorders: it looks at a flag and stores
+//! VALID by READ_ONCE and WRITE_ONCE, with no barrier between that and the element. The model has the kernel
+//! order these, as the protocol is meant; what no program can do anything about is not its subject.
+
+use std::sync::Arc;
+
+use verbs_abi::AlignedU64;
+
+use super::*;
+use crate::concurrent::thread::{self, JoinHandle};
+use crate::concurrent::{Condvar, Mutex, check};
+
+/// A ring of `elements`, with what stands behind a completion queue.
+fn ring<E>(elements: u32) -> Ring<E> {
+    let length = elements as usize * size_of::<E>() + size_of::<siw_cq_ctrl>();
+    Ring::over(Mapping::private(length).expect("memory"), elements).expect("a good ring")
+}
+
+fn joined<T>(thread: JoinHandle<T>) -> T {
+    thread.join().expect("the other thread does not panic")
+}
+
+fn id(element: NonNull<u8>) -> u64 {
+    reads(element);
+    // SAFETY: every element begins with its identifier.
+    unsafe { element.cast().read() }
+}
+
+/// Stores a send once there is room.
+fn put(ring: &mut Ring<siw_sqe>, id: u64) {
+    let mut element = loop {
+        match ring.free() {
+            Ok(element) => break element,
+            Err(_) => thread::yield_now(),
+        }
+    };
+    element.put(0, &AlignedU64::new(id));
+    element.hand_over(siw_wqe_flags::empty());
+}
+
+/// What sends: a thread of the kernel's, or the one that rings for it to do so.
+struct Sender {
+    place: Arc<Place>,
+    state: Mutex<State>,
+}
+
+/// What the kernel's lock of the send queue guards.
+#[derive(Default)]
+struct State {
+    /// An element was taken and is worked on.
+    busy: bool,
+    /// How many were taken.
+    taken: u32,
+}
+
+impl Sender {
+    fn of(ring: &Ring<siw_sqe>) -> Arc<Self> {
+        // The first access of each is here, and not at both ends at once.
+        for slot in 0..=ring.place.mask {
+            ring.place.work_flags(slot);
+        }
+        Arc::new(Self { place: Arc::clone(&ring.place), state: Mutex::default() })
+    }
+
+    /// Takes the next element, if there is one.
+    fn activate(&self, state: &mut State) {
+        let flags = self.place.work_flags(state.taken);
+        state.busy = flags.load(Ordering::Acquire) & VALID != 0;
+        if state.busy {
+            assert_eq!(id(self.place.element(state.taken)), u64::from(state.taken));
+            // `smp_store_mb`.
+            flags.store(0, Ordering::Release);
+            fence(Ordering::SeqCst);
+            state.taken += 1;
+        }
+    }
+
+    /// Sends until there is nothing more.
+    fn work(&self) {
+        while self.state.lock().expect("whole").busy {
+            // Here it sends, without the lock.
+            self.activate(&mut self.state.lock().expect("whole"));
+        }
+    }
+
+    /// What POST_SEND does where nothing comes with it.
+    fn ring(&self) {
+        let mut state = self.state.lock().expect("whole");
+        if !state.busy {
+            self.activate(&mut state);
+            drop(state);
+            self.work();
+        }
+    }
+}
+
+/// The first element is being sent while `others` are put, of which the kernel is told where it must be.
+fn what_the_kernel_is_told_of_is_sent(slots: u32, others: u32) {
+    let mut ring = ring(slots);
+    let sender = Sender::of(&ring);
+    put(&mut ring, 0);
+    sender.activate(&mut sender.state.lock().expect("whole"));
+    let kernel = thread::spawn({
+        let sender = Arc::clone(&sender);
+        move || sender.work()
+    });
+    for id in 1..=others {
+        put(&mut ring, id.into());
+        if ring.must_be_told() {
+            sender.ring();
+        }
+    }
+    joined(kernel);
+    assert_eq!(sender.state.lock().expect("whole").taken, others + 1, "it sleeps on one");
+}
+
+#[test]
+fn loom_the_kernel_is_told_of_what_it_would_sleep_on() {
+    check(|| what_the_kernel_is_told_of_is_sent(2, 2));
+}
+
+#[test]
+fn loom_the_kernel_is_told_of_all_where_there_is_room_for_one() {
+    check(|| what_the_kernel_is_told_of_is_sent(1, 2));
+}
+
+/// What a completion queue's event comes through.
+type Wake = Arc<(Mutex<bool>, Condvar)>;
+
+fn wake(wake: &Wake) {
+    *wake.0.lock().expect("whole") = true;
+    wake.1.notify_one();
+}
+
+fn sleep(wake: &Wake) {
+    let mut woken = wake.0.lock().expect("whole");
+    while !*woken {
+        woken = wake.1.wait(woken).expect("whole");
+    }
+    *woken = false;
+}
+
+/// Where the kernel stores completions.
+struct Completer {
+    place: Arc<Place>,
+    arming: Arming,
+    wake: Wake,
+}
+
+impl Completer {
+    fn of(ring: &Ring<siw_cqe>) -> Self {
+        let arming = ring.arming().expect("there is room");
+        // The first access of each is here, and not at both ends at once.
+        arming.flags();
+        for slot in 0..=ring.place.mask {
+            ring.slot(slot);
+        }
+        Self { place: Arc::clone(&ring.place), arming, wake: Wake::default() }
+    }
+
+    /// Stores the completion that is the `count`th; whether there is room.
+    fn complete(&self, ring: &Ring<siw_cqe>, count: u32) -> bool {
+        let CompletionSlot { start: element, flags } = ring.slot(count);
+        if flags.load(Ordering::Acquire) != 0 {
+            return false;
+        }
+        writes(element);
+        // SAFETY: every element begins with its identifier.
+        unsafe { element.cast::<u64>().write(count.into()) };
+        flags.store(1, Ordering::Release);
+        // With the flags of the request that is done: `smp_store_mb`.
+        fence(Ordering::SeqCst);
+        if self.arming.flags().load(Ordering::Relaxed) != 0 {
+            self.arming.flags().store(0, Ordering::Relaxed);
+            wake(&self.wake);
+        }
+        true
+    }
+}
+
+/// Takes `completions` off a ring that holds one, asleep while there is none.
+fn who_arms_is_woken(completions: u32) {
+    let mut ring = ring::<siw_cqe>(1);
+    let completer = Completer::of(&ring);
+    let (arming, woken) = (ring.arming().expect("there is room"), Arc::clone(&completer.wake));
+    let kernel = thread::spawn(move || {
+        let place = Arc::clone(&completer.place);
+        let ring = Ring { place, elements: PhantomData };
+        for count in 0..completions {
+            while !completer.complete(&ring, count) {
+                thread::yield_now();
+            }
+        }
+    });
+    for count in 0..completions {
+        let completion = taken_one(&mut ring).or_else(|| {
+            arming.arm_next();
+            taken_one(&mut ring)
+        });
+        let completion = completion.unwrap_or_else(|| {
+            loop {
+                sleep(&woken);
+                // An event may be of a completion that was taken before.
+                if let Some(completion) = taken_one(&mut ring) {
+                    break completion;
+                }
+                arming.arm_next();
+                if let Some(completion) = taken_one(&mut ring) {
+                    break completion;
+                }
+            }
+        });
+        assert_eq!(completion.id.get(), u64::from(count));
+    }
+    joined(kernel);
+}
+
+#[test]
+fn loom_who_arms_and_then_finds_nothing_is_woken() {
+    check(|| who_arms_is_woken(1));
+}
+
+#[test]
+fn loom_what_is_taken_is_whole_and_free_again() {
+    check(|| who_arms_is_woken(2));
+}
+
+#[test]
+fn loom_a_completion_of_the_librarys_own_is_seen_or_wakes() {
+    check(|| {
+        let ring = ring::<siw_cqe>(1);
+        let completer = Completer::of(&ring);
+        let (arming, woken) = (ring.arming().expect("there is room"), Arc::clone(&completer.wake));
+        let stored = Arc::new(AtomicU32::new(0));
+        let library = thread::spawn({
+            let stored = Arc::clone(&stored);
+            move || {
+                stored.store(1, Ordering::Relaxed);
+                if completer.arming.is_set() {
+                    wake(&completer.wake);
+                }
+            }
+        });
+        arming.arm_next();
+        if stored.load(Ordering::Relaxed) == 0 {
+            sleep(&woken);
+            assert_eq!(stored.load(Ordering::Relaxed), 1);
+        }
+        joined(library);
+    });
+}
+
+#[test]
+fn loom_what_is_left_is_taken_whole_and_in_order() {
+    check(|| {
+        let mut ring = ring(2);
+        Sender::of(&ring);
+        let leftovers = ring.leftovers();
+        put(&mut ring, 0);
+        let flusher = thread::spawn(move || {
+            let first = leftovers.take_all();
+            (leftovers, first)
+        });
+        put(&mut ring, 1);
+        put(&mut ring, 2);
+        let (leftovers, mut taken) = joined(flusher);
+        taken.extend(leftovers.take_all());
+        assert_eq!(taken, [0, 1, 2]);
+    });
+}
+
+#[test]
+fn loom_a_leftover_is_taken_by_one() {
+    check(|| {
+        let mut ring = ring(2);
+        Sender::of(&ring);
+        let leftovers = ring.leftovers();
+        put(&mut ring, 0);
+        put(&mut ring, 1);
+        let flusher = thread::spawn(move || leftovers.take_all());
+        let back = ring.take_back();
+        let taken = joined(flusher);
+        let expected: &[u64] = if back { &[0] } else { &[0, 1] };
+        assert_eq!(taken, expected);
+    });
+}

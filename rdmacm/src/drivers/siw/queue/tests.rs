@@ -1,0 +1,216 @@
+//! Rings whose other end is the test.
+
+use std::thread;
+
+use verbs_abi::AlignedU64;
+use zerocopy::FromBytes;
+
+use super::*;
+
+fn ring<E>(elements: u32, length: usize) -> Option<Ring<E>> {
+    Ring::over(Mapping::private(length).expect("memory"), elements)
+}
+
+fn sends(elements: u32) -> Ring<siw_sqe> {
+    ring(elements, elements as usize * size_of::<siw_sqe>()).expect("a good ring")
+}
+
+fn has_room(ring: &mut Ring<siw_sqe>) -> bool {
+    ring.free().is_ok()
+}
+
+fn put(ring: &mut Ring<siw_sqe>, element: &siw_sqe) {
+    let (before, behind) = element.as_bytes().split_at(FLAGS);
+    let mut free = ring.free().expect("there is room");
+    free.write(0, before);
+    free.write(FLAGS + 2, &behind[2..]);
+    free.hand_over(element.flags);
+}
+
+fn send(id: u64) -> siw_sqe {
+    siw_sqe { id: id.into(), rkey: 7, raddr: AlignedU64::new(u64::MAX), ..siw_sqe::default() }
+}
+
+/// Reads an element and clears its flags, as the kernel does.
+fn taken(ring: &Ring<siw_sqe>, count: u32) -> siw_sqe {
+    let mut bytes = [0; size_of::<siw_sqe>()];
+    let from = ring.place.element(count);
+    // SAFETY: an element has as many bytes, and no other thread writes to it meanwhile.
+    unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
+    ring.place.work_flags(count).store(0, Ordering::Release);
+    siw_sqe::read_from_bytes(&bytes).expect("as many bytes as it has")
+}
+
+/// Stores a completion, as the kernel does.
+fn complete(ring: &Ring<siw_cqe>, count: u32, completion: &siw_cqe) {
+    let into = ring.place.element(count);
+    let bytes = completion.as_bytes();
+    // SAFETY: an element has as many bytes, and no other thread reads it meanwhile.
+    unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+}
+
+#[test]
+fn holds_as_many_as_it_has_and_keeps_their_order() {
+    for elements in [1, 4] {
+        let mut ring = sends(elements);
+        assert_eq!(ring.capacity(), elements);
+        let mut count = u32::MAX - 5;
+        ring.place.count.store(count, Ordering::Relaxed);
+        for round in 0..10 {
+            for place in 0..elements {
+                assert!(has_room(&mut ring));
+                put(&mut ring, &send(u64::from(round * elements + place)));
+            }
+            assert!(!has_room(&mut ring), "full");
+            for place in 0..elements {
+                let mut due = send(u64::from(round * elements + place));
+                due.flags = siw_wqe_flags::SIW_WQE_VALID;
+                assert_eq!(taken(&ring, count), due);
+                count = count.wrapping_add(1);
+            }
+        }
+    }
+}
+
+#[test]
+fn doorbell_is_rung_if_previous_send_was_taken() {
+    let mut ring = sends(4);
+    put(&mut ring, &send(0));
+    assert!(ring.must_be_told(), "the first");
+    put(&mut ring, &send(1));
+    assert!(!ring.must_be_told(), "it has yet to take the first");
+    taken(&ring, 0);
+    assert!(ring.must_be_told(), "it took the first and may have looked before the second");
+    let mut one = sends(1);
+    put(&mut one, &send(0));
+    assert!(one.must_be_told(), "none is before the only one");
+}
+
+#[test]
+fn what_was_taken_back_is_not_there() {
+    let mut ring = sends(2);
+    put(&mut ring, &send(0));
+    put(&mut ring, &send(1));
+    assert!(ring.take_back());
+    assert!(has_room(&mut ring));
+    put(&mut ring, &send(2));
+    taken(&ring, 0);
+    assert_eq!(taken(&ring, 1).id.get(), 2);
+    assert!(!ring.take_back(), "the kernel has taken it");
+}
+
+#[test]
+fn what_the_kernel_has_left_is_cleared_in_order() {
+    let mut ring = sends(4);
+    assert_eq!(ring.leftovers().take_all(), [0; 0]);
+    (10..14).for_each(|id| put(&mut ring, &send(id)));
+    taken(&ring, 0);
+    put(&mut ring, &send(14));
+    taken(&ring, 1);
+    assert_eq!(ring.leftovers().take_all(), [12, 13, 14]);
+    assert_eq!(ring.leftovers().take_all(), [0; 0]);
+    assert!(has_room(&mut ring));
+}
+
+#[test]
+fn what_is_put_meanwhile_comes_last() {
+    for (before, meanwhile) in [(0, 0), (3, 1), (2, 1), (2, 2), (0, 4), (1, 3), (4, 0)] {
+        let mut ring = sends(4);
+        ring.place.count.store(u32::MAX - 1, Ordering::Relaxed);
+        (0..before).for_each(|id| put(&mut ring, &send(id)));
+        let count = ring.count();
+        (before..before + meanwhile).for_each(|id| put(&mut ring, &send(id)));
+        let left = ring.leftovers().take_since(count);
+        assert!(left.into_iter().eq(0..before + meanwhile), "{before} and {meanwhile}");
+        assert!(has_room(&mut ring));
+    }
+}
+
+#[test]
+fn what_another_thread_puts_is_taken_in_order() {
+    const PUT: u16 = 5_000;
+    let mut ring = sends(4);
+    let leftovers = ring.leftovers();
+    let mut taken = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..u64::from(PUT) {
+                while !has_room(&mut ring) {
+                    thread::yield_now();
+                }
+                put(&mut ring, &send(id));
+            }
+        });
+        while taken.len() < usize::from(PUT) {
+            taken.extend(leftovers.take_all());
+            thread::yield_now();
+        }
+    });
+    assert!(taken.into_iter().eq(0..u64::from(PUT)));
+}
+
+#[test]
+fn completions_are_taken_once_and_whatever_they_say() {
+    let elements = 4;
+    let length = 4 * size_of::<siw_cqe>() + size_of::<siw_cq_ctrl>();
+    let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
+    assert!(taken_one(&mut ring).is_none());
+    for count in 0..10 {
+        let completion = siw_cqe { id: u64::from(count).into(), flags: 0xff, ..Default::default() };
+        complete(&ring, count, &completion);
+        assert_eq!(taken_one(&mut ring), Some(completion));
+        assert!(taken_one(&mut ring).is_none());
+    }
+    let arming = ring.arming().expect("there is room");
+    assert!(!arming.is_set());
+    arming.arm_next();
+    assert!(arming.is_set());
+    assert_eq!(arming.flags().load(Ordering::Relaxed), 3);
+    assert!(taken_one(&mut ring).is_none(), "the word is behind the elements");
+}
+
+#[test]
+fn single_completion_is_taken_without_a_loop() {
+    let mut ring: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
+    let completion = |id: u64| siw_cqe { id: id.into(), flags: 0xff, ..siw_cqe::default() };
+    // Even identifiers are translated by the other function.
+    let odd = |element: &siw_cqe| Some(element.id.get()).filter(|id| id % 2 == 1);
+    let mut into = [0; 3];
+    let (made, tried) =
+        (|element: &siw_cqe| element.id.get(), |element: &siw_cqe| Some(element.id.get()));
+    assert_eq!(ring.try_take(&mut into, tried), Some(0));
+    complete(&ring, 0, &completion(10));
+    assert_eq!(ring.try_take(&mut [], tried), None, "there is no room");
+    assert_eq!((ring.try_take(&mut into, tried), into), (Some(1), [10, 0, 0]));
+    complete(&ring, 1, &completion(11));
+    let untranslated = |_: &siw_cqe| None;
+    assert_eq!(ring.try_take(&mut into, untranslated), None, "it stays");
+    (1..5).for_each(|count| complete(&ring, count, &completion(10 + u64::from(count))));
+    assert_eq!(ring.try_take(&mut into, tried), None, "there are several");
+    assert_eq!((ring.take(&mut into, odd, made), into), (3, [11, 12, 13]));
+    assert_eq!((ring.try_take(&mut into, tried), into), (Some(1), [14, 12, 13]));
+    assert_eq!(ring.take(&mut into, odd, made), 0);
+}
+
+#[test]
+fn several_are_left_to_the_loop_unless_one_fits() {
+    for elements in [1, 2] {
+        let length = elements as usize * size_of::<siw_cqe>();
+        let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
+        let completion = siw_cqe { id: 7.into(), flags: 0xff, ..siw_cqe::default() };
+        (0..elements).for_each(|count| complete(&ring, count, &completion));
+        let tried = |element: &siw_cqe| Some(element.id.get());
+        assert_eq!(ring.try_take(&mut [0; 2], tried), None);
+        assert_eq!(ring.try_take(&mut [0; 1], tried), Some(1));
+    }
+}
+
+#[test]
+fn a_number_of_elements_that_cannot_be_is_refused() {
+    for elements in [0, 3, u32::MAX, 1 << 31] {
+        assert!(ring::<siw_rqe>(elements, 4096).is_none(), "{elements}");
+    }
+    assert!(ring::<siw_rqe>(4, 4 * size_of::<siw_rqe>() - 1).is_none(), "too short");
+    let bare: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
+    assert!(bare.arming().is_none(), "no room behind the elements");
+}

@@ -1,0 +1,78 @@
+//! The end of an endpoint: its reason, and whether the peer knows of it.
+
+use crate::error::ErrorKind;
+use crate::verbs::WcStatus;
+
+/// The reason why an endpoint has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::endpoint) enum EndReason {
+    /// This side has ended it.
+    Local,
+    /// The peer has ended it, or the peer's kernel.
+    Remote,
+    /// The kernel of this side may have ended it, because a message found no buffer.
+    Overrun,
+    /// A request failed, and the queue pair with it.
+    Failed(WcStatus),
+    /// All requests were flushed, and nothing has said yet why the queue pair has failed.
+    Unreported,
+    /// The device was removed.
+    DeviceRemoved,
+}
+
+impl EndReason {
+    /// Returns the error of operations after this end.
+    pub(in crate::endpoint) fn kind(self) -> ErrorKind {
+        match self {
+            Self::Local | Self::Remote => ErrorKind::Disconnected,
+            Self::Overrun => ErrorKind::Overrun,
+            Self::Failed(status) => ErrorKind::Failed(status),
+            Self::Unreported => ErrorKind::UnreportedCause,
+            Self::DeviceRemoved => ErrorKind::DeviceGone(libc::ENODEV),
+        }
+    }
+}
+
+/// Whether an endpoint has ended, and why.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    end: Option<EndReason>,
+    /// The kernel has reported that both sides know of the end, or that it will report nothing more.
+    is_settled: bool,
+}
+
+impl Lifecycle {
+    #[inline(always)]
+    pub(super) fn end(&self) -> Option<EndReason> {
+        self.end
+    }
+
+    /// Records an end. Returns `true` if `end` replaces what was known: the first reason counts, but a flush only shows that
+    /// there is another one, and an end by this side is recorded after one by the peer.
+    pub(super) fn set_end(&mut self, end: EndReason) -> bool {
+        let is_better = match self.end {
+            None | Some(EndReason::Unreported) => true,
+            Some(EndReason::Remote) => end == EndReason::Local,
+            Some(_) => false,
+        };
+        is_better && self.end.replace(end) != Some(end)
+    }
+
+    pub(super) fn set_settled(&mut self) {
+        self.is_settled = true;
+    }
+
+    /// Returns `true` if neither the peer nor the kernel will report anything more.
+    pub(super) fn is_settled(&self) -> bool {
+        let has_failed = matches!(
+            self.end,
+            Some(EndReason::Failed(_) | EndReason::Unreported | EndReason::DeviceRemoved)
+        );
+        self.is_settled || has_failed
+    }
+
+    /// Returns `true` if [`closing`](super::Core::close) waits for nothing more at the moment.
+    pub(super) fn has_closed(&self) -> bool {
+        self.end.is_some_and(|end| end != EndReason::Local || self.is_settled)
+    }
+}

@@ -1,0 +1,59 @@
+//! The two kinds of endpoint: messages over a connection, and datagrams.
+
+use super::keep_alive::KeepAlive;
+use super::overrun::Overrun;
+use super::watched_keys::WatchedKeys;
+use crate::verbs::WcStatus;
+
+/// The part of an endpoint that depends on its kind.
+///
+/// An enumeration, and no parameter of the core: buffers and messages of both kinds have one type.
+#[derive(Debug)]
+pub(in crate::endpoint) enum Protocol<B> {
+    Messages(Messages<B>),
+    Datagrams(Datagrams),
+}
+
+/// A reliable connection: a request that fails ends it.
+#[derive(Debug)]
+pub(in crate::endpoint) struct Messages<B> {
+    /// The queue pair ends with the connection, which an event reports, and not for other reasons.
+    pub(in crate::endpoint) qp_follows_connection: bool,
+    /// The status that the driver gives a receive whose message is too long.
+    pub(in crate::endpoint) oversize_status: WcStatus,
+    /// The status, besides that of a flush, that the driver gives a send which the end of the connection has cut off.
+    pub(in crate::endpoint) disconnect_status: WcStatus,
+    /// Detects that a message may have found no buffer, if that ends the connection.
+    pub(super) overrun: Option<Overrun>,
+    pub(super) keep_alive: Option<KeepAlive<B>>,
+    pub(super) watched_keys: Option<Box<WatchedKeys>>,
+}
+
+impl<B> Messages<B> {
+    /// A connection for which `receives` buffers are posted. On iWARP a message that finds no buffer ends it.
+    pub(in crate::endpoint) fn new(
+        is_iwarp: bool,
+        receives: usize,
+        oversize_status: WcStatus,
+        disconnect_status: WcStatus,
+        keep_alive: Option<B>,
+    ) -> Self {
+        Self {
+            qp_follows_connection: is_iwarp,
+            oversize_status,
+            disconnect_status,
+            overrun: is_iwarp.then(|| Overrun::new(receives)),
+            keep_alive: keep_alive.map(KeepAlive::new),
+            watched_keys: None,
+        }
+    }
+}
+
+/// Datagrams: a send that fails stops the queue pair until it is set up again, and ends nothing.
+#[derive(Debug, Default)]
+pub(in crate::endpoint) struct Datagrams {
+    /// A request has failed, and the queue pair with it.
+    pub(super) qp_failed: bool,
+    /// The queue pair was moved to ERR, so that all requests come back.
+    pub(super) qp_flushing: bool,
+}

@@ -1,0 +1,92 @@
+//! The interface through which the core reaches the work queues of its endpoint.
+
+use crate::error::{Error, Result};
+use crate::verbs::{AddressHandle, BindRequest, Completion, SendOperation};
+
+/// A work queue, with the completion queue of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::endpoint) enum Queue {
+    Receive,
+    Send,
+}
+
+/// Memory for one message.
+pub(in crate::endpoint) trait Slot {
+    /// The index of the buffer among those of its endpoint: first those for sending, then those for receiving, and last
+    /// that of the keep-alive writes.
+    fn index(&self) -> usize;
+
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+/// The request that a buffer is posted with.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::endpoint) enum Outgoing<'a> {
+    /// An operation of a connection.
+    Operation(SendOperation<'a>),
+    /// A datagram to queue pair `qp_num`, which has `qkey`, at `address`.
+    Datagram { address: &'a AddressHandle, qp_num: u32, qkey: u32, imm_data: Option<u32> },
+    /// The bind of a memory window, which leaves the buffer as it is.
+    Bind(&'a BindRequest<'a>),
+}
+
+impl<'a> From<SendOperation<'a>> for Outgoing<'a> {
+    fn from(operation: SendOperation<'a>) -> Self {
+        Self::Operation(operation)
+    }
+}
+
+impl<'a> From<&'a BindRequest<'a>> for Outgoing<'a> {
+    fn from(request: &'a BindRequest<'a>) -> Self {
+        Self::Bind(request)
+    }
+}
+
+/// A request that could not be posted.
+#[derive(Debug)]
+pub(in crate::endpoint) struct NotPosted<B> {
+    /// The buffer; `None` if the device may still execute the request.
+    pub(in crate::endpoint) buffer: Option<B>,
+    pub(in crate::endpoint) error: Error,
+}
+
+/// The work queues of an endpoint. The caller of the core owns them while it calls.
+pub(in crate::endpoint) trait QueueIo {
+    type Buffer: Slot;
+    /// The sender of a datagram.
+    type Sender;
+
+    /// Posts a request over the first `length` bytes of `buffer`.
+    fn post_send(
+        &mut self,
+        buffer: Self::Buffer,
+        length: usize,
+        outgoing: Outgoing<'_>,
+    ) -> Result<(), NotPosted<Self::Buffer>>;
+
+    /// Posts a receive into `buffer`.
+    fn post_recv(&mut self, buffer: Self::Buffer) -> Result<(), NotPosted<Self::Buffer>>;
+
+    /// Polls the completion queue of `queue` until it is empty. Returns the number of completions that were passed to
+    /// `each`, with the buffer of the request and, for a datagram, its sender.
+    fn poll(
+        &mut self,
+        queue: Queue,
+        each: impl FnMut(Self::Buffer, Option<Self::Sender>, &Completion),
+    ) -> Result<usize>;
+
+    /// Arms the completion queue of `queue`: its next completion raises an event.
+    fn arm(&mut self, queue: Queue) -> Result<()>;
+
+    /// Reads and discards up to [`STALE_EVENTS`](super::arming::STALE_EVENTS) events of the completion channel.
+    fn discard_events(&mut self) -> Result<()>;
+
+    /// Returns the number of requests that are posted and not polled.
+    fn outstanding(&self) -> usize;
+
+    /// Moves the queue pair to ERR: the device flushes all requests.
+    fn set_to_error(&mut self) -> Result<()>;
+
+    /// Moves the queue pair, of which nothing is posted, from ERR back to RTS.
+    fn reset_to_rts(&mut self) -> Result<()>;
+}

@@ -1,0 +1,147 @@
+//! The buffers for sending, and the results of the requests that they were posted with.
+
+use std::mem;
+
+use super::queue_io::Slot;
+use crate::verbs::WcStatus;
+
+/// The use of a buffer for sending when its request has completed.
+#[derive(Debug)]
+enum SendSlot<B> {
+    /// The buffer becomes free.
+    Detached,
+    /// A caller waits for the buffer. `tried`: its last attempt was in vain, and it may wait on the descriptor.
+    Awaited { tried: bool },
+    /// The buffer is there for the caller that waits, with the status of its request.
+    Done { buffer: B, status: WcStatus, tried: bool },
+}
+
+/// The buffers for sending of an endpoint.
+#[derive(Debug)]
+pub(in crate::endpoint) struct SendSlots<B> {
+    free: Vec<B>,
+    slots: Box<[SendSlot<B>]>,
+    /// The number of requests over these buffers that are posted and have not been polled.
+    in_flight: usize,
+    /// The status of the first request that failed and for which no caller waited.
+    first_error: Option<WcStatus>,
+}
+
+impl<B: Slot> SendSlots<B> {
+    /// Takes all buffers, whose indices are those from 0 on.
+    pub(super) fn new(free: Vec<B>) -> Self {
+        let slots = free.iter().map(|_| SendSlot::Detached).collect();
+        Self { free, slots, in_flight: 0, first_error: None }
+    }
+
+    /// Returns the number of the buffers, wherever they are.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn take_free(&mut self) -> Option<B> {
+        self.free.pop()
+    }
+
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, buffer: B) {
+        self.free.push(buffer);
+    }
+
+    /// Takes all free buffers.
+    pub(super) fn take_all_free(&mut self) -> Vec<B> {
+        mem::take(&mut self.free)
+    }
+
+    pub(super) fn set_awaited(&mut self, index: usize, is_awaited: bool) {
+        self.slots[index] = match is_awaited {
+            true => SendSlot::Awaited { tried: false },
+            false => SendSlot::Detached,
+        };
+    }
+
+    #[inline(always)]
+    pub(super) fn has_posted(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// Records that the request over `buffer` has completed. Returns `true` if a caller waits for it.
+    ///
+    /// The buffer itself shows that a request was in flight: the number cannot fall below zero.
+    #[inline(always)]
+    pub(super) fn complete(&mut self, buffer: B, status: WcStatus) -> bool {
+        self.in_flight -= 1;
+        let slot = &mut self.slots[buffer.index()];
+        match slot {
+            SendSlot::Awaited { tried } => {
+                *slot = SendSlot::Done { buffer, status, tried: *tried };
+                true
+            }
+            _ => {
+                self.free.push(buffer);
+                false
+            }
+        }
+    }
+
+    /// Returns the status of the request in slot `index`, if it has completed.
+    pub(super) fn status(&self, index: usize) -> Option<WcStatus> {
+        match self.slots[index] {
+            SendSlot::Done { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Makes the slot one that no caller waits for. Returns the buffer if its request has completed.
+    pub(super) fn detach(&mut self, index: usize) -> Option<B> {
+        match mem::replace(&mut self.slots[index], SendSlot::Detached) {
+            SendSlot::Done { buffer, .. } => Some(buffer),
+            SendSlot::Awaited { .. } | SendSlot::Detached => None,
+        }
+    }
+
+    /// Records whether the last attempt of the caller that waits for slot `index` was in vain.
+    pub(super) fn set_tried(&mut self, index: usize, in_vain: bool) {
+        if let SendSlot::Awaited { tried } | SendSlot::Done { tried, .. } = &mut self.slots[index] {
+            *tried = in_vain;
+        }
+    }
+
+    /// Returns `true` if a caller tried in vain to have a buffer and would succeed now: `is_final` says so of a status.
+    pub(super) fn has_outcome(&self, has_ended: bool, is_final: impl Fn(WcStatus) -> bool) -> bool {
+        self.slots.iter().any(|slot| match slot {
+            SendSlot::Done { tried, status, .. } => *tried && (has_ended || is_final(*status)),
+            SendSlot::Awaited { tried } => *tried && has_ended,
+            SendSlot::Detached => false,
+        })
+    }
+
+    /// Returns `true` if a caller tried in vain to have a buffer whose request is in flight.
+    pub(super) fn awaits_outcome(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, SendSlot::Awaited { tried: true }))
+    }
+
+    /// Records that a request has failed for which no caller waits. Later ones fail because the first one did.
+    pub(super) fn set_error(&mut self, status: WcStatus) {
+        self.first_error.get_or_insert(status);
+    }
+
+    pub(super) fn has_error(&self) -> bool {
+        self.first_error.is_some()
+    }
+
+    pub(super) fn take_error(&mut self) -> Option<WcStatus> {
+        self.first_error.take()
+    }
+}

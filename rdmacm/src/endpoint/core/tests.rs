@@ -1,0 +1,610 @@
+//! The core with queues in memory: every order of inputs that ends or loses something.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::error::{Error, ErrorKind};
+use crate::verbs::SendOperation;
+
+const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
+const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
+const CUT_OFF: WcStatus = WcStatus::IB_WC_LOC_QP_OP_ERR;
+const SUCCESS: WcStatus = WcStatus::IB_WC_SUCCESS;
+
+const SENDS: usize = 2;
+const RECEIVES: usize = 2;
+const BYTES: usize = 64;
+
+/// A buffer without memory of a device.
+#[derive(Debug, PartialEq, Eq)]
+struct TestBuffer(usize, Box<[u8; BYTES]>);
+
+impl TestBuffer {
+    fn new(index: usize) -> Self {
+        Self(index, Box::new([0; BYTES]))
+    }
+}
+
+impl Slot for TestBuffer {
+    fn index(&self) -> usize {
+        self.0
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut *self.1
+    }
+}
+
+/// Queues in memory, whose requests complete when the test says so.
+#[derive(Debug, Default)]
+struct TestQueues {
+    receives: VecDeque<TestBuffer>,
+    sends: VecDeque<TestBuffer>,
+    completed: [VecDeque<(TestBuffer, Option<u32>, Completion)>; 2],
+    armed: Vec<Queue>,
+    discarded: usize,
+    resets: usize,
+    is_error: bool,
+    /// Posts are refused, and the buffer comes back.
+    refuses: bool,
+}
+
+fn completion(status: WcStatus, opcode: WcOpcode, bytes: usize) -> Completion {
+    let mut completion = Completion::default();
+    completion.0.status = status;
+    completion.0.opcode = opcode;
+    completion.0.byte_len = u32::try_from(bytes).expect("a test's length fits");
+    completion
+}
+
+impl TestQueues {
+    /// Completes the oldest receive.
+    fn receive(&mut self, status: WcStatus, bytes: usize, sender: Option<u32>) -> bool {
+        let Some(buffer) = self.receives.pop_front() else { return false };
+        let completion = completion(status, WcOpcode::IB_WC_RECV, bytes);
+        self.completed[0].push_back((buffer, sender, completion));
+        true
+    }
+
+    /// Completes the oldest send.
+    fn send(&mut self, status: WcStatus) -> bool {
+        let Some(buffer) = self.sends.pop_front() else { return false };
+        self.completed[1].push_back((
+            buffer,
+            None,
+            completion(status, WcOpcode::IB_UVERBS_WC_SEND, 0),
+        ));
+        true
+    }
+
+    fn flush(&mut self) {
+        self.is_error = true;
+        while self.receive(FLUSH, 0, None) || self.send(FLUSH) {}
+    }
+
+    fn refused(&self, buffer: TestBuffer) -> NotPosted<TestBuffer> {
+        let error = Error::new("post", "a test's buffer", ErrorKind::Os(libc::ENOMEM));
+        NotPosted { buffer: Some(buffer), error }
+    }
+}
+
+impl QueueIo for TestQueues {
+    type Buffer = TestBuffer;
+    type Sender = u32;
+
+    fn post_send(
+        &mut self,
+        buffer: TestBuffer,
+        _: usize,
+        _: Outgoing<'_>,
+    ) -> Result<(), NotPosted<TestBuffer>> {
+        if self.refuses {
+            return Err(self.refused(buffer));
+        }
+        self.sends.push_back(buffer);
+        if self.is_error {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    fn post_recv(&mut self, buffer: TestBuffer) -> Result<(), NotPosted<TestBuffer>> {
+        if self.refuses {
+            return Err(self.refused(buffer));
+        }
+        self.receives.push_back(buffer);
+        if self.is_error {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        queue: Queue,
+        mut each: impl FnMut(TestBuffer, Option<u32>, &Completion),
+    ) -> Result<usize> {
+        let completed = &mut self.completed[usize::from(queue == Queue::Send)];
+        let count = completed.len();
+        completed.drain(..).for_each(|(buffer, sender, done)| each(buffer, sender, &done));
+        Ok(count)
+    }
+
+    fn arm(&mut self, queue: Queue) -> Result<()> {
+        self.armed.push(queue);
+        Ok(())
+    }
+
+    fn discard_events(&mut self) -> Result<()> {
+        self.discarded += STALE_EVENTS;
+        Ok(())
+    }
+
+    fn outstanding(&self) -> usize {
+        let completed: usize = self.completed.iter().map(VecDeque::len).sum();
+        self.receives.len() + self.sends.len() + completed
+    }
+
+    fn set_to_error(&mut self) -> Result<()> {
+        self.flush();
+        Ok(())
+    }
+
+    fn reset_to_rts(&mut self) -> Result<()> {
+        assert_eq!(self.outstanding(), 0, "requests would be lost");
+        self.is_error = false;
+        self.resets += 1;
+        Ok(())
+    }
+}
+
+/// An endpoint on queues in memory.
+struct Endpoint {
+    core: Core<TestBuffer, u32>,
+    queues: TestQueues,
+}
+
+impl Endpoint {
+    fn new(protocol: Protocol<TestBuffer>) -> Self {
+        let core = Core::new((0..SENDS).map(TestBuffer::new).collect(), RECEIVES, protocol);
+        let receives = (SENDS..SENDS + RECEIVES).map(TestBuffer::new).collect();
+        Self { core, queues: TestQueues { receives, ..TestQueues::default() } }
+    }
+
+    fn roce() -> Self {
+        Self::new(Protocol::Messages(Messages::new(false, RECEIVES, CUT_OFF, FLUSH, None)))
+    }
+
+    fn iwarp() -> Self {
+        Self::new(Protocol::Messages(Messages::new(
+            true,
+            RECEIVES,
+            WcStatus::IB_WC_LOC_LEN_ERR,
+            CUT_OFF,
+            None,
+        )))
+    }
+
+    /// A connection with keep-alive writes.
+    fn kept_alive() -> Self {
+        let buffer = TestBuffer::new(SENDS + RECEIVES);
+        let protocol = Messages::new(false, RECEIVES, CUT_OFF, FLUSH, Some(buffer));
+        Self::new(Protocol::Messages(protocol))
+    }
+
+    fn datagrams() -> Self {
+        Self::new(Protocol::Datagrams(Datagrams::default()))
+    }
+
+    fn poll(&mut self) -> bool {
+        self.core.poll(&mut self.queues, Interest::All).expect("test queues do not fail")
+    }
+
+    /// Posts a send in a free buffer. Returns its slot.
+    fn post(&mut self, is_awaited: bool) -> Option<usize> {
+        let buffer = self.core.acquire_buffer()?.ok()?;
+        let (index, send) = (buffer.index(), SendOperation::Send.into());
+        let posted =
+            self.core.post_send(&mut self.queues, Operation::Send, buffer, 1, send, is_awaited);
+        posted.expect("test queues do not refuse");
+        Some(index)
+    }
+
+    fn disconnect(&mut self) {
+        self.core.on_disconnected(Some(&mut self.queues)).expect("test queues do not fail");
+    }
+
+    /// Counts the buffers for sending and receiving that the core and the queues have.
+    fn buffers(&mut self) -> usize {
+        let posted = self.queues.outstanding();
+        let (free, unposted, inbox, kept) = self.core.abort();
+        let slots = (0..SENDS).filter_map(|index| self.core.detach_send(index)).count();
+        posted + free.len() + unposted.len() + inbox.len() + usize::from(kept.is_some()) + slots
+    }
+}
+
+#[test]
+fn first_end_with_reason_counts() {
+    use EndReason::{DeviceRemoved, Failed, Local, Overrun, Remote, Unreported};
+    for (ends, counts) in [
+        ([Remote, Failed(NO_ACK)], Remote),
+        ([Failed(NO_ACK), Remote], Failed(NO_ACK)),
+        ([Unreported, Remote], Remote),
+        ([Unreported, Failed(NO_ACK)], Failed(NO_ACK)),
+        ([Failed(NO_ACK), Unreported], Failed(NO_ACK)),
+        ([Remote, Unreported], Remote),
+        ([Unreported, Local], Local),
+        ([Remote, Local], Local),
+        ([Local, Remote], Local),
+        ([Failed(NO_ACK), Local], Failed(NO_ACK)),
+        ([DeviceRemoved, Remote], DeviceRemoved),
+        ([Overrun, Local], Overrun),
+    ] {
+        let mut endpoint = Endpoint::roce();
+        ends.iter().for_each(|end| endpoint.core.set_end(*end));
+        assert_eq!(endpoint.core.end(), Some(counts), "of {ends:?}");
+    }
+}
+
+#[test]
+fn flush_ends_unless_event_follows() {
+    for (mut endpoint, end) in
+        [(Endpoint::roce(), Some(EndReason::Unreported)), (Endpoint::iwarp(), None)]
+    {
+        endpoint.queues.receive(FLUSH, 0, None);
+        assert!(endpoint.poll());
+        assert_eq!(endpoint.core.end(), end);
+        endpoint.queues.receive(NO_ACK, 0, None);
+        endpoint.poll();
+        assert_eq!(endpoint.core.end(), Some(EndReason::Failed(NO_ACK)));
+    }
+}
+
+/// A flushed request is never named as the cause, whatever completes or is reported before or after it.
+#[test]
+fn flush_is_never_the_reported_cause() {
+    let orders = ["receive", "send receive", "receive cause", "cause receive send"];
+    let events = ["", "disconnect"];
+    for (order, first, last) in orders
+        .iter()
+        .flat_map(|order| events.map(|event| (*order, event, "")))
+        .chain(orders.iter().map(|order| (*order, "", "disconnect")))
+    {
+        let mut endpoint = Endpoint::roce();
+        for _ in 0..2 {
+            endpoint.post(false).expect("a buffer should be free");
+        }
+        let inputs = [first, order, last].join(" ");
+        for input in inputs.split_whitespace() {
+            match input {
+                "receive" => drop(endpoint.queues.receive(FLUSH, 0, None)),
+                "send" => drop(endpoint.queues.send(FLUSH)),
+                "cause" => drop(endpoint.queues.send(NO_ACK)),
+                _ => endpoint.disconnect(),
+            }
+            endpoint.poll();
+        }
+        let expected = match (first, order.contains("cause"), last) {
+            ("", true, _) => ErrorKind::Failed(NO_ACK),
+            ("", false, "") => ErrorKind::UnreportedCause,
+            _ => ErrorKind::Disconnected,
+        };
+        assert_eq!(endpoint.core.end().map(EndReason::kind), Some(expected), "{inputs}");
+    }
+}
+
+#[test]
+fn send_cut_off_by_end_is_no_failure() {
+    let mut endpoint = Endpoint::iwarp();
+    endpoint.post(false).expect("a buffer should be free");
+    endpoint.queues.send(CUT_OFF);
+    endpoint.poll();
+    assert_eq!((endpoint.core.end(), endpoint.core.counters().failures), (None, 0));
+    assert!(!endpoint.core.has_free_buffer(), "a message would be lost");
+    assert!(endpoint.core.flushed().is_none(), "the end gives the reason");
+    endpoint.disconnect();
+    assert_eq!(endpoint.core.end(), Some(EndReason::Remote));
+    assert_eq!(endpoint.core.flushed(), Some(Err(EndReason::Remote)));
+}
+
+#[test]
+fn messages_come_before_end() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(SUCCESS, 5, None);
+    endpoint.queues.flush();
+    endpoint.disconnect();
+    assert_eq!(endpoint.core.end(), Some(EndReason::Remote), "the flush is no failure");
+    assert_eq!(endpoint.core.next_message().expect("a message").length, 5);
+    assert!(endpoint.core.next_message().is_none());
+    assert!(endpoint.core.is_settled());
+}
+
+#[test]
+fn iwarp_message_for_last_receive_suspects_overrun() {
+    for (messages, end) in [(RECEIVES - 1, EndReason::Remote), (RECEIVES, EndReason::Overrun)] {
+        let mut endpoint = Endpoint::iwarp();
+        (0..messages).for_each(|_| assert!(endpoint.queues.receive(SUCCESS, 1, None)));
+        endpoint.disconnect();
+        assert_eq!(endpoint.core.end(), Some(end), "after {messages}");
+    }
+}
+
+#[test]
+fn oversize_message_has_one_status() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(CUT_OFF, 0, None);
+    endpoint.poll();
+    assert_eq!(endpoint.core.end(), Some(EndReason::Failed(WcStatus::IB_WC_LOC_LEN_ERR)));
+}
+
+#[test]
+fn length_beyond_buffer_is_cut() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(SUCCESS, usize::try_from(u32::MAX).expect("it fits"), None);
+    endpoint.poll();
+    assert_eq!(endpoint.core.next_message().expect("a message").length, BYTES);
+}
+
+#[test]
+fn completions_in_wrong_queue_change_no_counts() {
+    for receives_first in [false, true] {
+        let mut endpoint = Endpoint::kept_alive();
+        endpoint.post(false).expect("a buffer should be free");
+        endpoint.core.on_timer(&mut endpoint.queues).expect("test queues do not fail");
+        endpoint.queues.receive(SUCCESS, 3, None);
+        while endpoint.queues.send(SUCCESS) {}
+        endpoint.queues.completed.swap(0, 1);
+        if receives_first {
+            endpoint.core.poll(&mut endpoint.queues, Interest::Messages).expect("it polls");
+        }
+        endpoint.poll();
+        assert_eq!(endpoint.core.next_message().expect("a message").length, 3);
+        assert!(endpoint.core.has_sent_all());
+        assert_eq!(endpoint.core.end(), None);
+    }
+}
+
+#[test]
+fn awaited_buffer_goes_to_its_caller() {
+    let mut endpoint = Endpoint::roce();
+    let slot = endpoint.post(true).expect("a buffer should be free");
+    assert!(endpoint.core.try_completed_send(slot).is_none());
+    assert!(endpoint.core.awaits_outcome() && !endpoint.core.has_outcome());
+    endpoint.queues.send(SUCCESS);
+    endpoint.poll();
+    assert!(endpoint.core.has_outcome());
+    let buffer = endpoint.core.try_completed_send(slot).expect("it has completed");
+    assert_eq!(buffer.expect("without an error").index(), slot);
+    assert!(!endpoint.core.has_outcome());
+    // A caller that stops waiting leaves the buffer to the endpoint.
+    let buffer = TestBuffer::new(slot);
+    endpoint.core.give_back(buffer);
+    let slot = endpoint.post(true).expect("a buffer should be free");
+    assert!(endpoint.core.detach_send(slot).is_none(), "it is in flight");
+    endpoint.queues.send(SUCCESS);
+    endpoint.poll();
+    assert_eq!(endpoint.buffers(), SENDS + RECEIVES);
+}
+
+#[test]
+fn connection_end_explains_failed_send() {
+    let mut endpoint = Endpoint::roce();
+    let slot = endpoint.post(true).expect("a buffer should be free");
+    endpoint.queues.send(NO_ACK);
+    endpoint.poll();
+    let failed = EndReason::Failed(NO_ACK);
+    assert_eq!(endpoint.core.completed_send(slot).expect("an end"), Err(failed));
+    assert_eq!(endpoint.core.acquire_buffer().expect("an end"), Err(failed));
+    assert_eq!(endpoint.core.flushed(), Some(Err(failed)));
+    assert!(endpoint.core.is_settled());
+}
+
+#[test]
+fn failed_datagram_fails_alone() {
+    let mut endpoint = Endpoint::datagrams();
+    let awaited = endpoint.post(true).expect("a buffer should be free");
+    endpoint.post(false).expect("a buffer should be free");
+    endpoint.queues.send(NO_ACK);
+    assert!(endpoint.poll());
+    // The rest was flushed and polled by the next call.
+    assert!(endpoint.poll());
+    assert_eq!((endpoint.queues.resets, endpoint.core.qp_failed()), (1, false));
+    assert_eq!(endpoint.queues.receives.len(), RECEIVES, "receives are posted again");
+    assert_eq!(
+        endpoint.core.completed_send(awaited).expect("a result"),
+        Err(EndReason::Failed(NO_ACK))
+    );
+    assert_eq!(endpoint.core.flushed(), Some(Err(EndReason::Failed(FLUSH))), "of the other one");
+    assert_eq!(endpoint.core.flushed(), Some(Ok(())), "once");
+    assert_eq!(endpoint.core.end(), None);
+    assert_eq!(endpoint.buffers(), SENDS + RECEIVES);
+}
+
+#[test]
+fn datagram_without_sender_is_dropped() {
+    let mut endpoint = Endpoint::datagrams();
+    endpoint.queues.receive(SUCCESS, GRH_LENGTH + 3, None);
+    endpoint.queues.receive(SUCCESS, GRH_LENGTH + 4, Some(7));
+    endpoint.poll();
+    let datagram = endpoint.core.next_message().expect("a datagram");
+    assert_eq!((datagram.start, datagram.length, datagram.sender), (GRH_LENGTH, 4, Some(7)));
+    assert!(endpoint.core.next_message().is_none());
+    assert_eq!(endpoint.queues.receives.len(), 1, "its buffer receives again");
+}
+
+#[test]
+fn refused_repost_is_repeated_by_next_poll() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(SUCCESS, 1, None);
+    endpoint.poll();
+    let message = endpoint.core.next_message().expect("a message");
+    endpoint.queues.refuses = true;
+    endpoint.core.repost(&mut endpoint.queues, message.buffer);
+    let refused = endpoint.core.poll(&mut endpoint.queues, Interest::All);
+    assert_eq!(refused.expect_err("a refusal").errno(), libc::ENOMEM);
+    endpoint.queues.refuses = false;
+    endpoint.poll();
+    assert_eq!(endpoint.queues.receives.len(), RECEIVES);
+}
+
+#[test]
+fn keep_alive_has_one_write_in_flight() {
+    let mut endpoint = Endpoint::kept_alive();
+    for _ in 0..3 {
+        endpoint.core.on_timer(&mut endpoint.queues).expect("test queues do not fail");
+        assert_eq!(endpoint.queues.sends.len(), 1);
+    }
+    assert!(endpoint.core.has_sent_all(), "it is no message");
+    endpoint.queues.send(NO_ACK);
+    endpoint.poll();
+    assert_eq!(endpoint.core.end(), Some(EndReason::Failed(NO_ACK)));
+    assert_eq!(endpoint.core.take_effects(), Effects::REPORT_END | Effects::STOP_TIMER);
+    endpoint.core.on_timer(&mut endpoint.queues).expect("test queues do not fail");
+    assert!(endpoint.queues.sends.is_empty());
+}
+
+#[test]
+fn first_message_ends_first_keep_alive() {
+    for message_comes in [false, true] {
+        let mut endpoint = Endpoint::kept_alive();
+        endpoint.core.end_keep_alive_soon();
+        let mut writes = 0;
+        while !endpoint.core.take_effects().contains(Effects::STOP_TIMER) {
+            endpoint.core.on_timer(&mut endpoint.queues).expect("test queues do not fail");
+            writes += 1;
+            assert!(endpoint.queues.send(SUCCESS));
+            if message_comes {
+                endpoint.queues.receive(SUCCESS, 1, None);
+                endpoint.poll();
+            }
+        }
+        assert_eq!(writes, if message_comes { 1 } else { 8 });
+    }
+}
+
+#[test]
+fn interest_in_one_queue_leaves_other() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.post(false).expect("a buffer should be free");
+    endpoint.queues.receive(SUCCESS, 1, None);
+    endpoint.queues.send(SUCCESS);
+    let mut poll = |interest| endpoint.core.poll(&mut endpoint.queues, interest);
+    assert!(poll(Interest::Sends).expect("it polls"));
+    assert!(!endpoint.core.has_message(), "a caller that waits for it is woken by its event");
+    // With nothing in flight, only a receive would show that the queue pair has failed.
+    let mut poll = |interest| endpoint.core.poll(&mut endpoint.queues, interest);
+    assert!(poll(Interest::Sends).expect("it polls"));
+    assert!(endpoint.core.has_message());
+}
+
+#[test]
+fn empty_event_forces_rearm() {
+    // The kernel puts a completion into the queue. It is polled, and the queue is armed again. Then the kernel checks the
+    // queue and raises the event of the first completion: nothing will report the second one.
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(SUCCESS, 1, None);
+    endpoint.poll();
+    let Endpoint { core, queues } = &mut endpoint;
+    assert!(core.has_unread_event() && core.may_be_unarmed(Interest::Messages));
+    assert!(core.arm(queues, Interest::Messages, false).expect("it arms"));
+    assert!(!core.may_be_unarmed(Interest::Messages));
+    core.on_completion_event();
+    assert!(core.may_be_unarmed(Interest::Messages), "unknown");
+    assert!(!core.poll(queues, Interest::Messages).expect("it polls"));
+    assert!(core.arm(queues, Interest::Messages, false).expect("it arms"), "once more");
+    assert_eq!(queues.armed, [Queue::Receive; 2]);
+}
+
+#[test]
+fn stale_events_are_discarded_by_awake_thread() {
+    let mut endpoint = Endpoint::roce();
+    for _ in 0..STALE_EVENTS {
+        endpoint.queues.receive(SUCCESS, 1, None);
+        endpoint.poll();
+        let message = endpoint.core.next_message().expect("a message");
+        endpoint.core.repost(&mut endpoint.queues, message.buffer);
+        let has_epoll_waiter = true;
+        let Endpoint { core, queues } = &mut endpoint;
+        core.arm(queues, Interest::Messages, has_epoll_waiter).expect("it arms");
+    }
+    let Endpoint { core, queues } = &mut endpoint;
+    assert_eq!(queues.discarded, 0);
+    assert!(core.arm(queues, Interest::Messages, false).expect("it arms"));
+    assert_eq!(queues.discarded, STALE_EVENTS);
+    assert!(core.may_be_unarmed(Interest::Messages), "the event of a later completion may be gone");
+}
+
+/// An input of the exhaustive test.
+#[derive(Debug, Clone, Copy)]
+enum Input {
+    Message,
+    FailedReceive(WcStatus),
+    Post,
+    PostAwaited,
+    Sent,
+    FailedSend(WcStatus),
+    Disconnected,
+    DeviceRemoved,
+    Take,
+    Flush,
+}
+
+/// Applies every sequence of inputs of this length to every kind of endpoint.
+#[test]
+fn no_order_of_inputs_loses_buffer_or_changes_end() {
+    const INPUTS: [Input; 12] = [
+        Input::Message,
+        Input::FailedReceive(FLUSH),
+        Input::FailedReceive(NO_ACK),
+        Input::Post,
+        Input::PostAwaited,
+        Input::Sent,
+        Input::FailedSend(FLUSH),
+        Input::FailedSend(NO_ACK),
+        Input::Disconnected,
+        Input::DeviceRemoved,
+        Input::Take,
+        Input::Flush,
+    ];
+    const LENGTH: u32 = 4;
+    for kind in [Endpoint::roce, Endpoint::iwarp, Endpoint::datagrams] {
+        for order in 0..INPUTS.len().pow(LENGTH) {
+            let inputs =
+                (0..LENGTH).map(|place| INPUTS[order / INPUTS.len().pow(place) % INPUTS.len()]);
+            let mut endpoint = kind();
+            // Buffers of failed receives of a connection go with the connection.
+            let mut gone = 0;
+            for input in inputs.clone() {
+                let end = endpoint.core.end();
+                match input {
+                    Input::Message => {
+                        endpoint.queues.receive(SUCCESS, GRH_LENGTH + 1, Some(1));
+                    }
+                    Input::FailedReceive(status) => {
+                        let failed = endpoint.queues.receive(status, 0, None);
+                        gone += usize::from(failed && !endpoint.core.is_datagrams());
+                    }
+                    Input::Post => drop(endpoint.post(false)),
+                    Input::PostAwaited => drop(endpoint.post(true)),
+                    Input::Sent => drop(endpoint.queues.send(SUCCESS)),
+                    Input::FailedSend(status) => drop(endpoint.queues.send(status)),
+                    Input::Disconnected if endpoint.core.is_datagrams() => {}
+                    Input::Disconnected => endpoint.disconnect(),
+                    Input::DeviceRemoved => endpoint.core.on_device_removed(),
+                    Input::Take => {
+                        if let Some(message) = endpoint.core.next_message() {
+                            endpoint.core.repost(&mut endpoint.queues, message.buffer);
+                        }
+                    }
+                    Input::Flush => drop(endpoint.core.flushed()),
+                }
+                endpoint.poll();
+                endpoint.poll();
+                if end.is_some_and(|end| end != EndReason::Unreported) {
+                    assert_eq!(endpoint.core.end(), end, "{inputs:?}");
+                }
+            }
+            assert_eq!(endpoint.buffers() + gone, SENDS + RECEIVES, "{inputs:?}");
+        }
+    }
+}

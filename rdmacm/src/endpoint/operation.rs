@@ -1,0 +1,72 @@
+//! The operations of an endpoint: their names in errors, and the completions that each of them depends on.
+
+use crate::error::Wait;
+
+/// An operation that a caller may have to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Take,
+    Send,
+    Write,
+    Read,
+    Change,
+    Export,
+    Receive,
+    Flush,
+    Close,
+    Resolve,
+    Join,
+}
+
+/// The work queues whose completions a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// Completions of receives.
+    Messages,
+    /// Completions of sends.
+    Sends,
+    /// Completions of both queues, and CM events.
+    All,
+}
+
+impl Operation {
+    /// The name of the operation in errors.
+    pub(super) const fn name(self) -> &'static str {
+        self.wait().operation
+    }
+
+    /// The operation and its object, for [`Error::would_block`](crate::Error::would_block), which allocates nothing.
+    pub(super) const fn wait(self) -> &'static Wait {
+        const fn of(operation: &'static str) -> Wait {
+            Wait { operation, subject: "an endpoint" }
+        }
+        match self {
+            Self::Take => const { &of("take a buffer of") },
+            Self::Send => const { &of("send on") },
+            Self::Write => const { &of("write over") },
+            Self::Read => const { &of("read over") },
+            Self::Change => const { &of("change a number over") },
+            Self::Export => const { &of("export memory over") },
+            Self::Receive => const { &of("receive on") },
+            Self::Flush => const { &of("flush") },
+            Self::Close => const { &of("close") },
+            Self::Resolve => const { &of("resolve a peer for") },
+            Self::Join => const { &of("join a multicast group on") },
+        }
+    }
+
+    /// The completions that the operation depends on.
+    pub(super) const fn interest(self) -> Interest {
+        match self {
+            Self::Receive => Interest::Messages,
+            Self::Take
+            | Self::Send
+            | Self::Write
+            | Self::Read
+            | Self::Change
+            | Self::Export
+            | Self::Flush => Interest::Sends,
+            Self::Close | Self::Resolve | Self::Join => Interest::All,
+        }
+    }
+}

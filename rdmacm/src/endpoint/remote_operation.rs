@@ -1,0 +1,178 @@
+//! [`RemoteOperation`], an operation that was started and whose result is fetched later.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::buffer::Buffer;
+#[cfg(doc)]
+use super::connection::Connection;
+#[cfg(doc)]
+use super::datagrams::DatagramSocket;
+use super::export::{Export, Exporting};
+use super::group::{Group, Joining};
+use super::peer::Peer;
+use super::resolving::Resolving;
+use super::sending::Wanted;
+use super::shared::Operation;
+use super::wait::Patience;
+use crate::error::{Error, ErrorKind, Result};
+
+/// An operation with a peer or a group that was started and has not returned its result.
+///
+/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`, which do not
+/// wait. A thread starts several operations and then waits for each; an event loop calls
+/// [`try_wait`](Self::try_wait) whenever the [descriptor](Connection#waiting) of the connection or socket is readable.
+///
+/// Dropping a send, a write, a read or an atomic operation detaches it: the device still carries it out, and its buffer
+/// returns to the connection afterwards. Dropping the export of a window revokes it. Dropping the resolution of a peer or the joining of a group cancels it.
+/// Until it has returned its result, an operation keeps the descriptors of its connection open, as a [`Buffer`] does.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::{Connection, Remote};
+///
+/// /// Reads both halves of 128 bytes of the peer's memory at the same time.
+/// fn read_both(connection: &Connection, memory: &Remote) -> rdmacm::Result<[u8; 128]> {
+///     let mut both = [0; 128];
+///     let mut reads = Vec::new();
+///     for offset in [0, 64] {
+///         let mut buffer = connection.buffer()?;
+///         buffer.set_len(64)?;
+///         reads.push(connection.start_read(buffer, memory, offset)?);
+///     }
+///     for (half, read) in both.chunks_mut(64).zip(reads) {
+///         half.copy_from_slice(&read.wait()?);
+///     }
+///     Ok(both)
+/// }
+/// ```
+#[must_use = "dropping an operation discards its result"]
+pub struct RemoteOperation<T> {
+    /// Absent after the result was returned.
+    started: Option<Started<T>>,
+}
+
+/// The operation, and the function that turns its outcome into the result.
+enum Started<T> {
+    Posted(Posted, fn(Buffer) -> T),
+    Resolving(Resolving, fn(Peer) -> T),
+    Joining(Joining, fn(Group) -> T),
+    Exporting(Exporting, fn(Export) -> T),
+}
+
+/// A posted work request, whose outcome is its buffer.
+struct Posted {
+    what: Operation,
+    wanted: Wanted,
+    /// Bytes of the buffer that is returned.
+    length: usize,
+}
+
+impl<T> RemoteOperation<T> {
+    /// The operation `what`, posted with `wanted`, whose buffer is returned with `length` bytes.
+    pub(super) fn posted(
+        what: Operation,
+        wanted: Wanted,
+        length: usize,
+        result: fn(Buffer) -> T,
+    ) -> Self {
+        Self { started: Some(Started::Posted(Posted { what, wanted, length }, result)) }
+    }
+
+    /// Waits until the operation completes and returns its result: for a send or a write the buffer, at full length;
+    /// for a read the buffer with the bytes that were read; for an atomic operation the previous value of the number.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or [`ErrorKind::DeviceGone`] if the
+    ///   connection or socket ended before the operation completed. If the peer's device refuses access to its memory, the
+    ///   connection ends with [`ErrorKind::Failed`]; operations behind the refused one fail for the same reason.
+    /// - The errors of the method that started the operation, if they are found later: see there.
+    /// - [`ErrorKind::Invalid`] if the result was returned already.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    ///
+    /// # Driver notes
+    ///
+    /// siw does not report that the peer's device refused an operation: the error is [`ErrorKind::Disconnected`].
+    pub fn wait(mut self) -> Result<T> {
+        self.wait_with(Patience::FOREVER)
+    }
+
+    /// Waits until the operation completes, for at most `timeout`. Then the operation is dropped, which detaches or
+    /// cancels it.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`wait`](Self::wait):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn wait_timeout(mut self, timeout: Duration) -> Result<T> {
+        self.wait_with(Patience::within(timeout))
+    }
+
+    /// Returns the result if the operation has completed.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`wait`](Self::wait):
+    /// - [`ErrorKind::WouldBlock`] if the operation has not completed. Retry when the [descriptor](Connection#waiting)
+    ///   of the connection or socket is readable.
+    pub fn try_wait(&mut self) -> Result<T> {
+        self.wait_with(Patience::None)
+    }
+
+    fn wait_with(&mut self, patience: Patience) -> Result<T> {
+        let Some(started) = &mut self.started else {
+            let reason = "its result was returned already";
+            return Err(Error::invalid("wait for", "a remote operation", reason));
+        };
+        let result = match started {
+            Started::Posted(posted, result) => posted.wait(patience).map(*result),
+            Started::Resolving(resolving, result) => resolving.wait(patience).map(*result),
+            Started::Joining(joining, result) => joining.wait(patience).map(*result),
+            Started::Exporting(exporting, result) => exporting.wait(patience).map(*result),
+        };
+        if !matches!(&result, Err(error) if *error.kind() == ErrorKind::WouldBlock) {
+            self.started = None;
+        }
+        result
+    }
+}
+
+impl From<Resolving> for RemoteOperation<Peer> {
+    fn from(resolving: Resolving) -> Self {
+        Self { started: Some(Started::Resolving(resolving, |peer| peer)) }
+    }
+}
+
+impl From<Joining> for RemoteOperation<Group> {
+    fn from(joining: Joining) -> Self {
+        Self { started: Some(Started::Joining(joining, |group| group)) }
+    }
+}
+
+impl From<Exporting> for RemoteOperation<Export> {
+    fn from(exporting: Exporting) -> Self {
+        Self { started: Some(Started::Exporting(exporting, |export| export)) }
+    }
+}
+
+impl Posted {
+    fn wait(&mut self, patience: Patience) -> Result<Buffer> {
+        let mut buffer = self.wanted.wait(self.what, patience)?;
+        buffer.set_len(self.length)?;
+        Ok(buffer)
+    }
+}
+
+impl<T> fmt::Debug for RemoteOperation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operation = self.started.as_ref().map(|started| match started {
+            Started::Posted(posted, _) => posted.what,
+            Started::Resolving(..) => Operation::Resolve,
+            Started::Joining(..) => Operation::Join,
+            Started::Exporting(..) => Operation::Export,
+        });
+        f.debug_struct("RemoteOperation").field("operation", &operation).finish_non_exhaustive()
+    }
+}

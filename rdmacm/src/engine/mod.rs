@@ -1,0 +1,5 @@
+//! The engine: kernel objects without owners and locks.
+
+mod device_context;
+
+pub(crate) use self::device_context::DeviceContext;

@@ -1,0 +1,92 @@
+//! Errors of what the kernel refuses: commands, netlink requests, and the opening of device nodes.
+
+use std::borrow::Cow;
+
+use nix::errno::Errno;
+
+use super::{Error, ErrorKind, Wait, hint};
+use crate::sys::command::Refused;
+use crate::sys::netlink::Failure;
+use crate::sys::node::NodeFailure;
+
+impl Refused {
+    /// Converts the refusal of `operation` on `subject` into an error.
+    pub(crate) fn during(
+        self,
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+    ) -> Error {
+        let kind = match self {
+            Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
+            Self::Os(errno) => ErrorKind::Os(errno as i32),
+            Self::Unnamed(errno) => ErrorKind::Os(errno),
+        };
+        Error::new(operation, subject, kind)
+    }
+
+    /// Converts the refusal of a call that does not block. EAGAIN means that the call would have to wait.
+    pub(crate) fn during_wait(self, wait: &'static Wait) -> Error {
+        match self {
+            Self::Os(Errno::EAGAIN) => Error::would_block(wait),
+            other => other.during(wait.operation, wait.subject),
+        }
+    }
+}
+
+impl Failure {
+    /// Converts the failure of `operation` on `subject` into an error.
+    pub(crate) fn error(
+        self,
+        operation: &'static str,
+        subject: impl Into<Cow<'static, str>>,
+    ) -> Error {
+        match self {
+            Self::Os(errno) => Error::new(operation, subject, ErrorKind::Os(errno)),
+            Self::Malformed(what) => Error::malformed(operation, subject, what),
+        }
+    }
+}
+
+impl NodeFailure {
+    /// Converts the failure to open the device node at `path` into an error.
+    pub(crate) fn error(self, path: &str) -> Error {
+        const OPERATION: &str = "open";
+        let (errno, hint) = match self {
+            Self::Os(errno @ (Errno::ENOENT | Errno::ENODEV | Errno::ENXIO)) => (errno, hint::NODE),
+            Self::Os(errno @ Errno::EACCES) => {
+                (errno, "give the user read and write permission on the node")
+            }
+            Self::Os(errno @ Errno::EPERM) => {
+                (errno, "a device cgroup or another network namespace keeps the device")
+            }
+            Self::Os(errno) => return Error::os(OPERATION, path.to_owned(), errno),
+            Self::OtherFile => {
+                let reason = "the node is not the device that the kernel names; make it anew";
+                let kind = ErrorKind::Invalid { errno: Errno::ENXIO as i32, reason: reason.into() };
+                return Error::new(OPERATION, path.to_owned(), kind);
+            }
+        };
+        Error::os(OPERATION, path.to_owned(), errno).with_remedy(errno, hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_node_error_names_path_and_hint() {
+        let error = NodeFailure::Os(Errno::ENOENT).error("/dev/infiniband/none");
+        assert_eq!(error.errno(), libc::ENOENT);
+        let text = error.to_string();
+        assert!(text.contains("/dev/infiniband/none"), "{text}");
+        assert!(text.contains("modprobe rdma_ucm"), "{text}");
+        assert!(matches!(error.kind(), ErrorKind::Remedy { .. }), "{error}");
+    }
+
+    #[test]
+    fn other_file_error_keeps_errno() {
+        let error = NodeFailure::OtherFile.error("/dev/null");
+        assert_eq!(error.errno(), libc::ENXIO);
+    }
+}

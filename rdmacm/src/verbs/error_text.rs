@@ -1,0 +1,104 @@
+//! The words for errors of drivers and of the engine.
+
+use std::borrow::Cow;
+
+use nix::errno::Errno;
+
+use super::context::Context;
+use crate::driver::{CreateError, PollError, PostError};
+use crate::error::{Error, ErrorKind};
+
+impl Context {
+    /// The error of `operation` on `subject`: posting failed.
+    #[cold]
+    pub(super) fn not_posted(
+        &self,
+        operation: &'static str,
+        subject: String,
+        error: PostError,
+    ) -> Error {
+        let invalid = |errno: Errno, reason: Cow<'static, str>| ErrorKind::Invalid {
+            errno: errno as i32,
+            reason,
+        };
+        let kind = match error {
+            PostError::Full(most) => {
+                let reason = format!("the queue is full: {most} requests are outstanding");
+                invalid(Errno::ENOMEM, reason.into())
+            }
+            PostError::Unpolled => {
+                let reason = "the completion queue holds all the flush errors that it can";
+                invalid(Errno::ENOMEM, reason.into())
+            }
+            PostError::Invalid(reason) => invalid(Errno::EINVAL, reason.into()),
+            PostError::ManyPieces { given, most } => {
+                let reason = format!("{given} pieces of memory where {most} are the most");
+                invalid(Errno::EINVAL, reason.into())
+            }
+            PostError::ManyBytes { given, most } => {
+                let reason = format!("{given} bytes inline where {most} are the most");
+                invalid(Errno::EINVAL, reason.into())
+            }
+            PostError::Long(bytes) => {
+                invalid(Errno::EINVAL, format!("a message of {bytes} bytes").into())
+            }
+            PostError::Early(state) => {
+                let reason = format!("the queue pair is in {state}, and sends need IB_QPS_RTS");
+                invalid(Errno::EINVAL, reason.into())
+            }
+            PostError::TakenBack { requests, reason } => {
+                let reason = format!(
+                    "the driver refuses the first of the last {requests} requests, and none of \
+                     them is posted: {reason}"
+                );
+                invalid(Errno::EINVAL, reason.into())
+            }
+            PostError::Unsupported(what) => ErrorKind::Unsupported(what.into()),
+            PostError::Malformed(what) => return Error::malformed(operation, subject, what),
+            PostError::Refused(refused) => return self.refused(operation, &subject, refused),
+            PostError::Unposted { refused, unposted } => {
+                let errno = self.refused("post to", "a queue", refused).errno();
+                ErrorKind::Unposted { errno, unposted }
+            }
+        };
+        Error::new(operation, subject, kind)
+    }
+
+    /// The error of `operation` on `what` of this device: polling failed.
+    #[cold]
+    pub(super) fn not_polled(
+        &self,
+        operation: &'static str,
+        what: &str,
+        error: PollError,
+    ) -> Error {
+        match error {
+            PollError::Malformed(how) => Error::malformed(operation, self.subject(what), how),
+            PollError::Refused(refused) => self.refused(operation, what, refused),
+        }
+    }
+
+    /// The error of creating `what`.
+    #[cold]
+    pub(super) fn not_created(&self, what: &'static str, error: CreateError) -> Error {
+        const CREATE: &str = "create";
+        match error {
+            CreateError::Command(refused) => self.not_made(CREATE, what, refused),
+            CreateError::Map(errno) => {
+                let operation =
+                    if what == QUEUE_PAIR { "map the rings of" } else { "map the ring of" };
+                Error::os(operation, what, errno)
+            }
+            CreateError::Unsupported(missing) => {
+                Error::new(CREATE, what, ErrorKind::Unsupported(missing.into()))
+            }
+            CreateError::UnknownDriver => {
+                let missing = format!("the rings of {}", self.driver_name());
+                Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))
+            }
+        }
+    }
+}
+
+/// What a queue pair is called in errors.
+pub(super) const QUEUE_PAIR: &str = "a queue pair";

@@ -1,0 +1,185 @@
+//! Verbs on the null driver: without a kernel, and through the trait objects of external drivers.
+//!
+//! # Safety
+//!
+//! The requests that these tests post have no memory.
+#![expect(unsafe_code, reason = "posts requests without memory")]
+
+use std::os::fd::OwnedFd;
+
+use super::*;
+use crate::device::Device;
+use crate::driver::{External, Opened};
+use crate::drivers::any::AnyDriver;
+use crate::drivers::null::Null;
+use crate::engine::DeviceContext;
+use crate::error::ErrorKind;
+use crate::sys::uverbs::tests::silent;
+
+fn context() -> Context {
+    let async_events = OwnedFd::from(std::fs::File::open("/dev/null").expect("open"));
+    let driver = AnyDriver::External(External::new(Null::default()));
+    let opened = Opened { async_events, completion_vectors: 1 };
+    Context::of(&Device::named("null0"), DeviceContext::new(silent(), driver), opened)
+}
+
+struct Side {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl Side {
+    fn new() -> Self {
+        let context = context();
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+        Self { pd, cq }
+    }
+
+    fn qp(&self, qp_type: QpType) -> QueuePair {
+        let init = QueuePairInit::new(&self.cq);
+        let qp = QueuePair::with_type(&self.pd, qp_type, &init).expect("queue pair");
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
+        qp
+    }
+
+    fn polled(&self) -> Vec<(u64, u32, bool)> {
+        let mut done = [Completion::default(); 16];
+        let count = self.cq.poll(&mut done).expect("poll");
+        done[..count].iter().map(|wc| (wc.wr_id(), wc.qp_num(), wc.is_receive())).collect()
+    }
+}
+
+fn send(wr_id: u64, operation: SendOperation<'_>) -> SendRequest<'_> {
+    let payload = Payload::Inline(&[]);
+    SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED }
+}
+
+fn post(qp: &QueuePair, wr_id: u64) {
+    // SAFETY: the request names no memory.
+    unsafe { qp.post_send(&send(wr_id, SendOperation::Send)) }.expect("post a send");
+}
+
+fn receive(qp: &QueuePair, wr_id: u64) {
+    // SAFETY: the request names no memory.
+    unsafe { qp.post_recv(&ReceiveRequest { wr_id, scatter: &[] }) }.expect("post a receive");
+}
+
+#[test]
+fn completions_find_their_queue_pair_by_number() {
+    let side = Side::new();
+    let qps = [side.qp(QpType::IB_UVERBS_QPT_RC), side.qp(QpType::IB_UVERBS_QPT_RC)];
+    for (wr_id, qp) in [(10, &qps[0]), (20, &qps[1])] {
+        receive(qp, wr_id + 1);
+        post(qp, wr_id);
+        post(qp, wr_id + 2);
+    }
+    let [first, second] = [qps[0].number(), qps[1].number()];
+    let expected = [
+        (10, first, false),
+        (11, first, true),
+        (12, first, false),
+        (20, second, false),
+        (21, second, true),
+        (22, second, false),
+    ];
+    assert_eq!(side.polled(), expected);
+    assert_eq!(side.polled(), []);
+}
+
+#[test]
+fn doorbell_is_rung_once_for_a_list() {
+    let side = Side::new();
+    let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
+    let mut queue = qp.send_queue().expect("send queue");
+    for wr_id in 0..3 {
+        // SAFETY: the request names no memory.
+        unsafe { queue.push(&send(wr_id, SendOperation::Send)) }.expect("push");
+    }
+    assert_eq!(side.polled(), []);
+    queue.ring().expect("ring");
+    assert_eq!(side.polled().len(), 3);
+}
+
+#[test]
+fn full_send_queue_refuses_a_request() {
+    let side = Side::new();
+    let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
+    let most = qp.caps().max_send_wr;
+    let mut queue = qp.send_queue().expect("send queue");
+    for wr_id in 0..u64::from(most) {
+        // SAFETY: the request names no memory.
+        unsafe { queue.push(&send(wr_id, SendOperation::Send)) }.expect("push");
+    }
+    // SAFETY: as above.
+    let error = unsafe { queue.push(&send(99, SendOperation::Send)) }.expect_err("it is full");
+    assert!(matches!(error.kind(), ErrorKind::Invalid { errno: libc::ENOMEM, .. }), "{error}");
+}
+
+#[test]
+fn reset_removes_completions_of_the_queue_pair() {
+    let side = Side::new();
+    let (reset, other) = (side.qp(QpType::IB_UVERBS_QPT_RC), side.qp(QpType::IB_UVERBS_QPT_RC));
+    post(&reset, 1);
+    post(&other, 2);
+    reset.modify(&QueuePairAttributes::to(QpState::IB_QPS_RESET)).expect("modify");
+    assert_eq!(side.polled(), [(2, other.number(), false)]);
+}
+
+#[test]
+fn destroyed_queue_pair_completes_nothing() {
+    let side = Side::new();
+    let (destroyed, dropped) =
+        (side.qp(QpType::IB_UVERBS_QPT_RC), side.qp(QpType::IB_UVERBS_QPT_RC));
+    let other = side.qp(QpType::IB_UVERBS_QPT_RC);
+    for (wr_id, qp) in [(1, &destroyed), (2, &dropped), (3, &other)] {
+        post(qp, wr_id);
+    }
+    destroyed.destroy().expect("destroy");
+    drop(dropped);
+    assert_eq!(side.polled(), [(3, other.number(), false)]);
+}
+
+#[test]
+fn datagram_address_is_a_structure() {
+    let side = Side::new();
+    let qp = side.qp(QpType::IB_UVERBS_QPT_UD);
+    let mut attributes = verbs_abi::ib_uverbs_ah_attr::default();
+    for (dgid, is_known) in [([7; 16], true), ([0; 16], false)] {
+        attributes.grh.dgid = dgid;
+        let address = &AddressHandle::new(&side.pd, &attributes).expect("address handle");
+        let destination = Destination { address, qp_num: 1, qkey: 1 };
+        let operation = SendOperation::SendTo { destination, imm_data: None };
+        // SAFETY: the request names no memory.
+        let posted = unsafe { qp.post_send(&send(5, operation)) };
+        assert_eq!(posted.is_ok(), is_known, "{posted:?}");
+    }
+}
+
+#[test]
+fn address_of_another_domain_is_refused() {
+    let (side, other) = (Side::new(), Side::new());
+    let qp = side.qp(QpType::IB_UVERBS_QPT_UD);
+    let mut attributes = verbs_abi::ib_uverbs_ah_attr::default();
+    attributes.grh.dgid = [7; 16];
+    // The kernel's handle of both domains is 0.
+    let address = &AddressHandle::new(&other.pd, &attributes).expect("address handle");
+    let destination = Destination { address, qp_num: 1, qkey: 1 };
+    let operation = SendOperation::SendTo { destination, imm_data: None };
+    // SAFETY: the request names no memory.
+    let error = unsafe { qp.post_send(&send(5, operation)) }.expect_err("another domain");
+    assert!(error.to_string().contains("another protection domain"), "{error}");
+}
+
+#[test]
+fn missing_operations_are_unsupported() {
+    let side = Side::new();
+    let attributes = SharedReceiveQueueAttributes::default();
+    let error = SharedReceiveQueue::new(&side.pd, attributes).expect_err("there are none");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
+    let write = SendOperation::Write { remote_addr: 0, rkey: 0 };
+    // SAFETY: the request names no memory.
+    let error = unsafe { qp.post_send(&send(1, write)) }.expect_err("only sends");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+}

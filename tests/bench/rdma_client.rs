@@ -8,8 +8,8 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::ptr::NonNull;
 
-use rdmacm::addr::{Hints, getaddrinfo};
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
+use rdmacm::addr::AddrInfoHints;
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace, getaddrinfo};
 use rdmacm::verbs::{
     AccessFlags, Completion, MemoryRegion, Payload, QueuePair, QueuePairCaps, ReceiveRequest,
     SendFlags, SendOperation, SendRequest,
@@ -34,7 +34,7 @@ fn run(server: &str, port: &str) -> Result<(), Box<dyn Error>> {
     // As in the C program, the message received lies in memory of the program's own.
     let mut message = [0_u8; MESSAGE];
     let message = NonNull::from(&mut message).cast();
-    let hints = Hints { port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let hints = AddrInfoHints { port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
     let found = getaddrinfo(Some(server), Some(port), Some(&hints))?;
     let caps = QueuePairCaps {
         max_send_wr: 1,
@@ -42,7 +42,7 @@ fn run(server: &str, port: &str) -> Result<(), Box<dyn Error>> {
         max_inline_data: 16,
         ..QueuePairCaps::default()
     };
-    let endpoint = EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() };
+    let endpoint = EndpointQpInit { caps, signal_all: true, ..EndpointQpInit::default() };
     let info = found.first().ok_or("the server has no address")?;
     let id = CmId::create_ep(info, Some(&endpoint))?;
     let qp = id.qp().ok_or("the endpoint has no queue pair")?;

@@ -203,9 +203,9 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
             buffer[0] = number;
             let address = &AddressHandle::new(sender.queues.qp().pd(), &to).expect("a handle");
             let qp_num = receiver.queues.qp().number();
-            let destination = Destination { address, qp_num, qkey: 0x0123_4567 };
-            let operation = SendOperation::SendTo { destination, imm_data: Some(round) };
-            sender.queues.send(buffer, 8, operation).expect("post");
+            let posted =
+                sender.queues.send_to(buffer, 8, address, qp_num, 0x0123_4567, Some(round));
+            posted.expect("post");
         }
         for side in [&mut sender, &mut receiver] {
             let mut numbers = Vec::new();
@@ -224,10 +224,13 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
     // Not where they are refused: their domain is free of them then.
     let other = ProtectionDomain::new(sender.queues.qp().pd().context()).expect("another domain");
     let address = AddressHandle::new(&other, &to).expect("a handle");
-    let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
-    let operation = SendOperation::SendTo { destination, imm_data: None };
     let buffer = sender.buffer();
-    let refused = sender.queues.send(buffer, 8, operation).expect_err("it is of another domain");
+    let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
+    let held_by_none = SendOperation::SendTo { destination, imm_data: None };
+    let refused = sender.queues.send(buffer, 8, held_by_none).expect_err("nothing would hold it");
+    let buffer = refused.buffer.expect("it comes back");
+    let refused = sender.queues.send_to(buffer, 8, &address, 1, 1, None);
+    let refused = refused.expect_err("the address is of another domain");
     sender.buffers.push(refused.buffer.expect("it comes back"));
     drop(address);
     other.destroy().expect("nothing is left of it");
@@ -235,9 +238,7 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
     let pd = sender.queues.qp().pd().clone();
     let buffer = sender.buffer();
     let address = AddressHandle::new(&pd, &to).expect("a handle");
-    let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
-    let operation = SendOperation::SendTo { destination, imm_data: None };
-    sender.queues.send(buffer, 8, operation).expect("post");
+    sender.queues.send_to(buffer, 8, &address, 1, 1, None).expect("post");
     drop(address);
     drop(sender);
     pd.destroy().expect("nothing is left of them");

@@ -110,6 +110,11 @@ pub(crate) fn forbid_ioctl_to_this_thread() {
     refuse(libc::SYS_ioctl, None, libc::ENOTTY);
 }
 
+/// Has a system call fail for this thread, and no other.
+pub(crate) fn forbid_to_this_thread(call: libc::c_long, errno: i32) {
+    refuse(call, None, errno);
+}
+
 /// Has what is written to the file that is opened next fail for this thread.
 pub(crate) fn forbid_writing_to_the_next_file(errno: i32) {
     let next = File::open("/dev/null").expect("it has the lowest number that is free").as_raw_fd();

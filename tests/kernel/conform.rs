@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use rdmacm_tests::skip;
+
 use crate::bed::{device, promised};
 use crate::child::{hide, in_child};
 use crate::permission::make;
@@ -57,7 +59,7 @@ fn siw_is_as_it_was() {
 fn each_check_can_fail() {
     let of_later_ones = ["ucma.event.user", "ucma.resolve_ib_service.", "ucma.write_cm_event."];
     let filters = match &promised("RDMACM_TEST_KERNEL")[..] {
-        "6.1" => return,
+        "6.1" => return skip("6.12 and later have every check"),
         "6.12" => &[""][..],
         _ => &of_later_ones,
     };

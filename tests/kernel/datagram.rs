@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rdmacm::ErrorKind;
-use rdmacm::cm::{CmId, ConnParam, DatagramParam, EventChannel, EventType, PortSpace, Service};
+use rdmacm::cm::{CmId, ConnParam, DatagramParam, EventChannel, EventType, PortSpace, ServiceType};
 use rdmacm::verbs::{
     AddressHandle, Completion, Destination, GRH_LENGTH, ProtectionDomain, QpState, QpType,
     SendFlags, SendOperation,
@@ -44,7 +44,8 @@ fn a_port_space_has_its_types_of_queue_pairs() {
                 Ok(id) => {
                     assert!(allowed.contains(&qp_type) && known, "{space:?} {qp_type}");
                     let datagram = qp_type == T::IB_UVERBS_QPT_UD;
-                    let service = if datagram { Service::Datagram } else { Service::Connected };
+                    let service =
+                        if datagram { ServiceType::Datagram } else { ServiceType::Connected };
                     assert_eq!((id.qp_type(), id.service()), (qp_type, service));
                     // Over IP addresses IPoIB needs an InfiniBand link, and there is none here.
                     let is_refused = space == PortSpace::IpoIb;
@@ -125,7 +126,7 @@ fn send_to(destination: Destination<'_>, imm_data: Option<u32>) -> SendOperation
 fn datagrams_go_both_ways() {
     for address in [rxe(0), rxe_v6(0)] {
         let mut pair = Pair::new(address);
-        assert_eq!(pair.client.id.service(), Service::Datagram);
+        assert_eq!(pair.client.id.service(), ServiceType::Datagram);
         assert_eq!(pair.server.id.port_space(), PortSpace::Udp);
         for side in [&pair.client, &pair.server] {
             let kernel = side.io.qp().query().expect("query");
@@ -252,7 +253,7 @@ fn private_data_within_the_limits_of_service_resolution() {
                 assert_eq!(event.listener(), Some(listener.token()));
                 assert_eq!(event.private_data(), padded(&asked, 180));
                 let server = event.take_request().expect("an id");
-                assert_eq!((server.port_space(), server.service()), (space, Service::Datagram));
+                assert_eq!((server.port_space(), server.service()), (space, ServiceType::Datagram));
                 let answer = if accepts {
                     server.accept(&with(&full(137)))
                 } else {

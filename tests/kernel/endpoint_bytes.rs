@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use nix::poll::PollTimeout;
 use rdmacm::ErrorKind;
@@ -23,8 +22,6 @@ use crate::endpoint_tokio::{self, in_time, on_each_runtime};
 use crate::endpoint_tokio_dropped::{Point, has_all_buffers, until_dropped};
 use crate::process::forked;
 
-const SHORT: Duration = Duration::from_millis(1);
-
 /// How many messages it has sent, of how many bytes.
 fn sent(connection: &Connection) -> (u64, u64) {
     let counters = connection.counters().expect("count");
@@ -33,7 +30,10 @@ fn sent(connection: &Connection) -> (u64, u64) {
 
 /// More than is copied while others wait for it.
 fn many_bytes_arrive(address: SocketAddr) {
-    let [client, server] = pair(address, &Settings { buffer_size: 8192, ..Settings::default() });
+    let [client, server] = pair(
+        address,
+        &Settings { send_buffer_size: 8192, receive_buffer_size: 8192, ..Settings::default() },
+    );
     for length in [4096, 4097, 8192] {
         let bytes: Vec<u8> = (0..length).map(|place: u32| place.to_ne_bytes()[0]).collect();
         client.post_bytes(&bytes).expect("post");
@@ -45,7 +45,10 @@ fn many_bytes_arrive(address: SocketAddr) {
 }
 
 fn bytes_arrive(address: SocketAddr) {
-    let [client, server] = pair(address, &Settings { buffer_size: 100, ..Settings::default() });
+    let [client, server] = pair(
+        address,
+        &Settings { send_buffer_size: 100, receive_buffer_size: 100, ..Settings::default() },
+    );
     for length in [0, 1, 16, 100] {
         let bytes: Vec<u8> = (0..length).collect();
         client.post_bytes(&bytes).expect("post");
@@ -58,18 +61,17 @@ fn bytes_arrive(address: SocketAddr) {
     assert_eq!(error.errno(), libc::EMSGSIZE);
     assert_eq!((sent(&client), sent(&server)), ((4, 117), (4, 117)));
     let round = || {
-        client.post_bytes_timeout(b"there", LONG).expect("post");
+        client.post_bytes(b"there").expect("post");
         receives(&server, b"there");
         server.post_bytes(b"back").expect("post");
         receives(&client, b"back");
     };
     round();
     assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
-    let (sends, hears) = client.split();
+    let (sends, hears) = (client.clone(), client);
     sends.post_bytes(b"1").expect("post");
-    sends.post_bytes_timeout(b"2", LONG).expect("post");
-    sends.try_post_bytes(b"3").expect("post");
-    [b"1", b"2", b"3"].iter().for_each(|bytes| receives(&server, *bytes));
+    sends.try_post_bytes(b"2").expect("post");
+    [b"1", b"2"].iter().for_each(|bytes| receives(&server, *bytes));
     server.abort();
     assert!(hears.recv_timeout(LONG).expect("receive").is_none());
     let error = sends.post_bytes(b"nobody is there").expect_err("it has ended");
@@ -97,8 +99,6 @@ fn siw_bytes_arrive() {
 fn they_wait_for_a_buffer() {
     let [client, server] = pair(rxe(0), &Settings { send_buffers: 1, ..Settings::default() });
     let held = client.buffer().expect("it is there");
-    let error = client.post_bytes_timeout(b"too late", SHORT).expect_err("it is held");
-    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(now(client.try_post_bytes(b"too early")).is_none());
     assert!(!is_readable(&client, PollTimeout::ZERO), "there is none yet");
     drop(held);
@@ -110,7 +110,7 @@ fn they_wait_for_a_buffer() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             announce(&says);
-            client.post_bytes_timeout(b"by who has waited", LONG)
+            client.post_bytes(b"by who has waited")
         });
         asleep(hears.recv().expect("the thread begins"));
         drop(held);
@@ -136,7 +136,7 @@ fn datagrams_of_bytes_arrive() {
     let peer = found(&client, &server);
     let all = vec![7; client.mtu()];
     for bytes in [&all[..0], &all[..1], &all] {
-        client.post_bytes_to_timeout(bytes, &peer, LONG).expect("post");
+        client.post_bytes_to(bytes, &peer).expect("post");
         let sender = endpoint_datagrams::receives(&server, bytes);
         server.post_bytes_to(bytes, &sender).expect("post");
         endpoint_datagrams::receives(&client, bytes);
@@ -147,8 +147,6 @@ fn datagrams_of_bytes_arrive() {
     assert_invalid(&error, &["send on", "of another socket"]);
     let held = client.buffer_timeout(LONG).expect("it comes back");
     assert!(now(client.try_post_bytes_to(b"too early", &peer)).is_none());
-    let error = client.post_bytes_to_timeout(b"too late", &peer, SHORT).expect_err("it is held");
-    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop(held);
     client.try_post_bytes_to(b"in time", &peer).expect("post");
     endpoint_datagrams::receives(&server, b"in time");
@@ -162,7 +160,8 @@ fn datagrams_of_bytes_arrive() {
 async fn dropped(address: SocketAddr) {
     let settings = Settings { send_buffers: 1, ..Settings::default() };
     let [client, server] = endpoint_tokio::pair(address, &settings).await;
-    let error = client.post_bytes(&vec![0; settings.buffer_size + 1]).await.expect_err("too long");
+    let error =
+        client.post_bytes(&vec![0; settings.send_buffer_size + 1]).await.expect_err("too long");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     for (point, number) in Point::all().zip(0_u8..) {
         let held = client.buffer().await.expect("it is there");
@@ -181,13 +180,14 @@ async fn dropped(address: SocketAddr) {
             break;
         }
     }
-    let large = Settings { buffer_size: 8192, ..Settings::default() };
+    let large =
+        Settings { send_buffer_size: 8192, receive_buffer_size: 8192, ..Settings::default() };
     let [from, to] = endpoint_tokio::pair(address, &large).await;
     from.post_bytes(&[7; 8192]).await.expect("post");
     endpoint_tokio::receives(&to, &[7; 8192]).await;
-    let (sends, hears) = client.split();
-    sends.post_bytes(b"of a half").await.expect("post");
-    endpoint_tokio::receives(&server, b"of a half").await;
+    let (sends, hears) = (client.clone(), client);
+    sends.post_bytes(b"of a clone").await.expect("post");
+    endpoint_tokio::receives(&server, b"of a clone").await;
     drop((sends, hears));
     assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
     let ended = in_time(Task::post_bytes(&server, b"nobody is there")).await;
@@ -223,7 +223,7 @@ fn a_task_sends_datagrams_of_bytes() {
             assert!(*message == *b"question", "{message:?}");
             serves.post_bytes_to(b"answer", &sender).await.expect("post");
         });
-        let peer = in_time(client.resolve(at)).await.expect("resolve");
+        let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
         let long = vec![0; client.mtu() + 1];
         let error = client.post_bytes_to(&long, &peer).await.expect_err("too long");
         assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");

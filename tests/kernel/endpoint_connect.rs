@@ -131,7 +131,10 @@ fn the_depths_are_carried(address: SocketAddr) {
             let memory = Memory::new(8).expect("memory");
             let export = owner.export(&memory, Rights::READ).expect("export");
             let buffer = filled(reader, &[1; 8]);
-            let read = reader.read_timeout(buffer, &export.remote(), 0, LONG).expect("read");
+            let read = reader
+                .start_read(buffer, &export.remote(), 0)
+                .and_then(|read| read.wait_timeout(LONG))
+                .expect("read");
             assert_eq!(*read, [0; 8]);
         }
     });
@@ -145,7 +148,7 @@ fn the_depths_are_carried(address: SocketAddr) {
     // siw holds as many as are asked for, and says what this side has of it, where others say what the peer has.
     let expected = if address == siw(0) { [2, 5] } else { [4, 2] };
     assert_eq!(depths(answer.connection().expect("of the server")), expected);
-    accepted.finish().expect("accept");
+    accepted.wait().expect("accept");
 }
 
 #[test]
@@ -171,7 +174,10 @@ fn a_message_is_sent_again_as_often_as_the_receiver_says() {
     for [sender, receiver] in [[server, client], [other_client, other_server]] {
         sender.post(filled(&sender, b"one")).expect("post");
         let kept = receiver.recv_timeout(LONG).expect("receive").expect("a message");
-        let error = sender.send_timeout(filled(&sender, b"two"), LONG).expect_err("no buffer");
+        let error = sender
+            .start_send(filled(&sender, b"two"))
+            .and_then(|send| send.wait_timeout(LONG))
+            .expect_err("no buffer");
         let failed = ErrorKind::Failed(WcStatus::IB_WC_RNR_RETRY_EXC_ERR);
         assert_eq!(*error.kind(), failed, "{error}");
         drop(kept);
@@ -336,15 +342,18 @@ fn what_cannot_be_had_is_an_error() {
     for none in [
         Settings { send_buffers: 0, ..some.clone() },
         Settings { receive_buffers: 0, ..some.clone() },
-        Settings { buffer_size: 0, ..some.clone() },
+        Settings { send_buffer_size: 0, ..some.clone() },
+        Settings { receive_buffer_size: 0, ..some.clone() },
     ] {
         assert_invalid(&with(none).expect_err("none of something"), &["a connection", "a buffer"]);
     }
     for much in [
         Settings { send_buffers: u32::MAX, ..some.clone() },
         Settings { receive_buffers: 1 << 30, ..some.clone() },
-        Settings { buffer_size: usize::MAX, ..some.clone() },
-        Settings { buffer_size: 1 << 32, ..some },
+        Settings { send_buffer_size: usize::MAX, ..some.clone() },
+        Settings { receive_buffer_size: usize::MAX, ..some.clone() },
+        Settings { send_buffer_size: 1 << 32, ..some.clone() },
+        Settings { receive_buffer_size: 1 << 32, ..some },
     ] {
         with(much).expect_err("more than there is");
     }

@@ -40,7 +40,7 @@ pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, event: &st
         }
         loop {
             sleep(&connecting, connecting.deadline());
-            let later = connecting.try_finish().expect_err("nobody has answered");
+            let later = connecting.try_wait().expect_err("nobody has answered");
             assert_eq!(*later.kind(), ErrorKind::WouldBlock, "{later}");
             if later.subject().contains(event) {
                 return connecting;
@@ -67,7 +67,7 @@ fn give_up(connecting: Connecting, listener: &Listener) {
 /// What becomes of an attempt.
 pub(crate) fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
     loop {
-        match connecting.try_finish() {
+        match connecting.try_wait() {
             Err(error) if *error.kind() == ErrorKind::WouldBlock => {
                 sleep(&connecting, connecting.deadline());
             }
@@ -119,10 +119,10 @@ fn many_at_once(address: SocketAddr) {
                 }
             } else if let Side::Coming(connecting) = &mut sides[which] {
                 let fd = connecting.as_fd().as_raw_fd();
-                if let Some(connection) = now(connecting.try_finish()) {
+                if let Some(connection) = now(connecting.try_wait()) {
                     assert_eq!(connection.as_fd().as_raw_fd(), fd, "it is in the poll already");
                     assert_eq!(connecting.deadline(), None);
-                    let over = connecting.try_finish().expect_err("it is over");
+                    let over = connecting.try_wait().expect_err("it is over");
                     assert_invalid(&over, &["is over"]);
                     sides[which] = Side::Stands(connection);
                 }
@@ -238,7 +238,7 @@ fn every_phase_has_a_deadline() {
     while late.deadline().is_some_and(|deadline| Instant::now() < deadline) {
         thread::sleep(short);
     }
-    let error = late.try_finish().expect_err("it is late");
+    let error = late.try_wait().expect_err("it is late");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
     let connector = Connector::new().connect_timeout(short);

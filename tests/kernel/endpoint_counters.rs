@@ -29,12 +29,22 @@ fn what_was_done_is_counted(address: SocketAddr) {
     let export = server.export(&memory, Rights::READ | Rights::WRITE).expect("export");
     let remote = export.remote();
     client.post_write(filled(&client, &[2; 7]), &remote, 0).expect("post");
-    let buffer = client.write_timeout(filled(&client, &[2; 30]), &remote, 7, LONG);
+    let buffer = client
+        .start_write(filled(&client, &[2; 30]), &remote, 7)
+        .and_then(|write| write.wait_timeout(LONG));
     let mut buffer = buffer.expect("write");
     buffer.set_len(30).expect("it fits");
-    drop(client.read_timeout(buffer, &remote, 0, LONG).expect("read"));
+    drop(
+        client
+            .start_read(buffer, &remote, 0)
+            .and_then(|read| read.wait_timeout(LONG))
+            .expect("read"),
+    );
     drop(client.read(filled(&client, &[0; 8]), &remote, 4090).expect_err("it is not within"));
-    server.send_timeout(filled(&server, b"five!"), LONG).expect("send");
+    server
+        .start_send(filled(&server, b"five!"))
+        .and_then(|send| send.wait_timeout(LONG))
+        .expect("send");
     receives(&client, b"five!");
     let [here, there] = [&client, &server].map(counters);
     assert_eq!((here.messages_sent, here.bytes_sent), (2, 100));
@@ -74,10 +84,16 @@ fn atomics_and_failures_are_counted() {
     let memory = Memory::new(64).expect("memory");
     let export = server.export(&memory, Rights::all()).expect("export");
     let remote = export.remote();
-    client.fetch_add_timeout(&remote, 0, 1, LONG).expect("add");
-    client.compare_swap_timeout(&remote, 0, 1, 2, LONG).expect("compare");
+    client.start_fetch_add(&remote, 0, 1).and_then(|add| add.wait_timeout(LONG)).expect("add");
+    client
+        .start_compare_swap(&remote, 0, 1, 2)
+        .and_then(|swap| swap.wait_timeout(LONG))
+        .expect("compare");
     export.revoke().expect("deregister");
-    let error = client.fetch_add_timeout(&remote, 0, 1, LONG).expect_err("the peer refuses it");
+    let error = client
+        .start_fetch_add(&remote, 0, 1)
+        .and_then(|add| add.wait_timeout(LONG))
+        .expect_err("the peer refuses it");
     assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
     let counted = counters(&client);
     assert_eq!((counted.atomics, counted.failures), (3, 1));

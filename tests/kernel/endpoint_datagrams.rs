@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, Membership};
-use rdmacm::endpoint::{Buffer, DatagramSettings, DatagramSocket, Peer};
+use rdmacm::endpoint::{Buffer, DatagramSettings, DatagramSocket, Peer, RemoteOperation};
 use rdmacm::verbs::WcStatus;
 use rdmacm_tests::heap::allocations;
 use rdmacm_tests::wait_until;
@@ -43,10 +43,16 @@ pub(crate) fn now<T>(result: rdmacm::Result<T>) -> Option<T> {
     }
 }
 
+/// The question of `from` for the queue pair of `to`.
+fn resolve_peer(from: &DatagramSocket, to: &DatagramSocket) -> RemoteOperation<Peer> {
+    from.start_resolve_peer(address(to)).expect("start")
+}
+
 /// `to`, which nothing has come to, as `from` has it: both by this thread.
 pub(crate) fn found(from: &DatagramSocket, to: &DatagramSocket) -> Peer {
+    let mut resolution = resolve_peer(from, to);
     loop {
-        if let Some(peer) = now(from.try_resolve(address(to))) {
+        if let Some(peer) = now(resolution.try_wait()) {
             return peer;
         }
         assert!(now(to.try_recv_from()).is_none());
@@ -82,6 +88,44 @@ pub(crate) fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
     sender
 }
 
+/// While a thread is blocked until a peer answers, an event loop on another thread is woken by datagrams.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn loop_wakes_beside_blocked_resolve() {
+    let (receiver, sender) = (socket(rxe(0)), socket(rxe(0)));
+    let peer = found(&sender, &receiver);
+    // A listener that does not answer.
+    let theirs = channel();
+    let silent = udp(&theirs);
+    silent.bind(rxe(0)).expect("bind");
+    silent.listen(0).expect("listen");
+    let address = silent.local_addr().expect("query").expect("a bound id has an address");
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            announce(&says);
+            receiver.start_resolve_peer(address)?.wait_timeout(LONG * 2)
+        });
+        let blocked_id = hears.recv().expect("the thread begins");
+        for round in 0..40_u8 {
+            assert!(now(receiver.try_recv_from()).is_none());
+            asleep(blocked_id);
+            sender.post_to(filled(&sender, &[round]), &peer).expect("post");
+            let (message, _) = loop {
+                match now(receiver.try_recv_from()) {
+                    Some(received) => break received,
+                    None => becomes_readable(&[&receiver]),
+                }
+            };
+            assert_eq!(*message, [round]);
+        }
+        assert!(!blocked.is_finished(), "the peer does not answer");
+        silent.destroy().expect("destroy");
+        let error = blocked.join().expect("the thread lives").expect_err("the peer is gone");
+        assert!(matches!(error.kind(), ErrorKind::Unreachable(_)), "{error}");
+    });
+}
+
 fn datagrams_go_both_ways(bound: SocketAddr) {
     let before = objects();
     let (client, server) = (socket(bound), socket(bound));
@@ -99,7 +143,10 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
         let text = &all[..length];
         let mut buffer = filled(&client, text);
         buffer.set_imm_data(imm_data);
-        let buffer = client.send_to_timeout(buffer, &peer, LONG).expect("send");
+        let buffer = client
+            .start_send_to(buffer, &peer)
+            .and_then(|send| send.wait_timeout(LONG))
+            .expect("send");
         assert_eq!((buffer.len(), &buffer[..length]), (all.len(), text), "all of it is back");
         let (message, sender) = server.recv_from_timeout(LONG).expect("receive");
         assert_eq!((&*message, message.imm_data()), (text, imm_data));
@@ -109,7 +156,10 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
     }
     server.flush_timeout(LONG).expect("flush");
     // One can be one's own peer.
-    let own = client.resolve_timeout(address(&client), LONG).expect("resolve");
+    let own = client
+        .start_resolve_peer(address(&client))
+        .and_then(|resolution| resolution.wait_timeout(LONG))
+        .expect("resolve");
     client.post_to(filled(&client, b"own"), &own).expect("post");
     assert_eq!(receives(&client, b"own"), own);
     drop((client, server, peer, own));
@@ -158,15 +208,24 @@ fn sockets_that_cannot_be_as_on_siw() {
 fn peers_that_cannot_be_found() {
     let socket = socket(rxe(0));
     let before = objects();
-    let error = socket.resolve_timeout(rxe(7199), LONG).expect_err("nobody listens");
+    let error = socket
+        .start_resolve_peer(rxe(7199))
+        .and_then(|resolution| resolution.wait_timeout(LONG))
+        .expect_err("nobody listens");
     assert_eq!(*error.kind(), ErrorKind::Unreachable(1), "{error}");
     assert!(error.to_string().contains("cannot resolve 10.0.0.1:7199"), "{error}");
-    let error = socket.resolve_timeout(rxe_v6(7199), LONG).expect_err("of another family");
+    let error = socket
+        .start_resolve_peer(rxe_v6(7199))
+        .and_then(|resolution| resolution.wait_timeout(LONG))
+        .expect_err("of another family");
     assert_invalid(&error, &["resolve", "of another family"]);
     // Nobody answers who is not called; and who waited no longer can ask again.
     let silent = self::socket(rxe(0));
     let timeout = Duration::from_millis(20);
-    let error = socket.resolve_timeout(address(&silent), timeout).expect_err("it is silent");
+    let error = socket
+        .start_resolve_peer(address(&silent))
+        .and_then(|resolution| resolution.wait_timeout(timeout))
+        .expect_err("it is silent");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(now(silent.try_recv_from()).is_none());
     let peer = found(&socket, &silent);
@@ -210,7 +269,12 @@ fn what_finds_no_buffer_is_lost() {
     let client = socket(rxe(0));
     let peer = found(&client, &server);
     for number in 0..5 {
-        drop(client.send_to_timeout(filled(&client, &[number]), &peer, LONG).expect("send"));
+        drop(
+            client
+                .start_send_to(filled(&client, &[number]), &peer)
+                .and_then(|send| send.wait_timeout(LONG))
+                .expect("send"),
+        );
     }
     let both = [0, 1].map(|number| {
         let (message, _) = server.recv_from_timeout(LONG).expect("receive");
@@ -254,11 +318,19 @@ fn many_threads_share_a_socket() {
         let senders = [0, 1, 2].map(|which| {
             let (client, server) = (&client, &server);
             scope.spawn(move || {
-                let peer = client.resolve_timeout(address(server), LONG).expect("resolve");
+                let peer = client
+                    .start_resolve_peer(address(server))
+                    .and_then(|resolution| resolution.wait_timeout(LONG))
+                    .expect("resolve");
                 for number in which * EACH..(which + 1) * EACH {
                     let buffer = filled(client, &number.to_ne_bytes());
                     if which == 0 {
-                        drop(client.send_to_timeout(buffer, &peer, LONG).expect("send"));
+                        drop(
+                            client
+                                .start_send_to(buffer, &peer)
+                                .and_then(|send| send.wait_timeout(LONG))
+                                .expect("send"),
+                        );
                         continue;
                     }
                     client.post_to(buffer, &peer).expect("post");
@@ -285,8 +357,9 @@ fn the_descriptor_tells() {
     let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
     let (client, server) = (bind(), bind());
     // Of the request, though the server has never been called.
+    let mut resolution = resolve_peer(&client, &server);
     let peer = loop {
-        if let Some(peer) = now(client.try_resolve(address(&server))) {
+        if let Some(peer) = now(resolution.try_wait()) {
             break peer;
         }
         becomes_readable(&[&client, &server]);
@@ -323,12 +396,13 @@ fn the_descriptor_tells() {
     });
     server.try_flush().expect("all is sent");
     // Of an answer that another call has read.
-    assert!(now(client.try_resolve(address(&server))).is_none());
+    let mut resolution = resolve_peer(&client, &server);
+    assert!(now(resolution.try_wait()).is_none());
     loop {
         becomes_readable(&[&client, &server]);
         assert!(now(server.try_recv_from()).is_none());
         drop(now(client.try_recv_from()));
-        if let Some(again) = now(client.try_resolve(address(&server))) {
+        if let Some(again) = now(resolution.try_wait()) {
             assert_eq!(again, peer);
             break;
         }
@@ -340,7 +414,8 @@ fn the_descriptor_tells() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_of_several_answers_is_told_of() {
     let [client, first, second] = [(); 3].map(|()| socket(rxe(0)));
-    assert!(now(client.try_resolve(address(&first))).is_none());
+    let mut resolution = resolve_peer(&client, &first);
+    assert!(now(resolution.try_wait()).is_none());
     assert_eq!(found(&client, &second).qp_num(), second.qp_num());
     // The question comes, with the client's steps before it, and then the answer: read by who wants something else.
     loop {
@@ -354,18 +429,21 @@ fn each_of_several_answers_is_told_of() {
     becomes_readable(&[&client]);
     assert!(now(client.try_recv_from()).is_none());
     becomes_readable(&[&client]);
-    let peer = now(client.try_resolve(address(&first))).expect("the answer");
+    let peer = now(resolution.try_wait()).expect("the answer");
     assert_eq!(peer.qp_num(), first.qp_num());
+    let error = resolution.try_wait().expect_err("its result was taken");
+    assert_invalid(&error, &["remote operation", "returned already"]);
 }
 
-/// An answer that nobody wants any more is given up: the descriptor does not tell of it without end.
+/// After a resolution is dropped, its answer does not make the descriptor readable.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_has_tried_in_vain_may_give_up() {
+fn dropped_resolution_is_cancelled() {
     let [client, server] = [(); 2].map(|()| socket(rxe(0)));
     // What is given up first may ask all the same.
     for answered in [true, false] {
-        assert!(now(client.try_resolve(address(&server))).is_none());
+        let mut resolution = resolve_peer(&client, &server);
+        assert!(now(resolution.try_wait()).is_none());
         if answered {
             assert!(now(client.try_recv_from()).is_none());
             while !is_readable(&server) {
@@ -378,8 +456,16 @@ fn who_has_tried_in_vain_may_give_up() {
                 assert!(now(client.try_recv_from()).is_none());
             }
         }
-        let error = client.resolve_timeout(address(&server), Duration::ZERO);
-        assert_eq!(*error.expect_err("it takes its time").kind(), ErrorKind::TimedOut);
+        match answered {
+            true => drop(resolution),
+            false => {
+                let late = resolution.wait_timeout(Duration::ZERO).expect_err("no answer yet");
+                assert_eq!(*late.kind(), ErrorKind::TimedOut);
+            }
+        }
+        if answered {
+            assert!(!is_readable(&client), "the answer was dropped");
+        }
         assert!(now(client.try_recv_from()).is_none());
         assert!(!is_readable(&client), "there is nothing");
     }
@@ -428,8 +514,13 @@ fn sleepers_are_woken() {
     let calls: [Call; 4] = [
         |client, _| client.recv_from_timeout(LONG).expect_err("no datagram"),
         |client, _| client.buffer_timeout(LONG).expect_err("no buffer"),
-        |client, silent| client.resolve_timeout(silent, LONG).expect_err("no answer"),
-        |client, silent| client.resolve(silent).expect_err("no answer"),
+        |client, silent| {
+            client
+                .start_resolve_peer(silent)
+                .and_then(|resolution| resolution.wait_timeout(LONG))
+                .expect_err("no answer")
+        },
+        |client, silent| client.resolve_peer(silent).expect_err("no answer"),
     ];
     thread::scope(|scope| {
         let sleepers = calls.map(|call| {
@@ -449,8 +540,11 @@ fn sleepers_are_woken() {
     drop(buffer);
     for error in [
         client.try_recv_from().map(drop).expect_err("it has ended"),
-        client.try_resolve(address(&silent)).map(drop).expect_err("it has ended"),
-        client.join(([239, 1, 2, 3], 0), Membership::Full).map(drop).expect_err("it has ended"),
+        client.start_resolve_peer(address(&silent)).map(drop).expect_err("it has ended"),
+        client
+            .join_multicast(([239, 1, 2, 3], 0), Membership::Full)
+            .map(drop)
+            .expect_err("it has ended"),
     ] {
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     }
@@ -487,7 +581,9 @@ pub(crate) fn with_nowhere() -> Nowhere {
     drop(leaves);
     change("del");
     wait_until("there is no route", || {
-        let sent = client.send_to_timeout(filled(&client, b"lost"), &nowhere, LONG);
+        let sent = client
+            .start_send_to(filled(&client, b"lost"), &nowhere)
+            .and_then(|send| send.wait_timeout(LONG));
         match sent {
             Ok(_) => false,
             Err(error) => {
@@ -508,11 +604,21 @@ fn a_send_that_fails_is_not_the_end() {
     let own = found(&server, &client);
     for _ in 0..3 {
         // It works at once, both ways, with all of its buffers.
-        drop(client.send_to_timeout(filled(&client, b"back"), &back, LONG).expect("send"));
+        drop(
+            client
+                .start_send_to(filled(&client, b"back"), &back)
+                .and_then(|send| send.wait_timeout(LONG))
+                .expect("send"),
+        );
         receives(&server, b"back");
         for number in 0..DatagramSettings::default().receive_buffers {
             let text = number.to_ne_bytes();
-            drop(server.send_to_timeout(filled(&server, &text), &own, LONG).expect("send"));
+            drop(
+                server
+                    .start_send_to(filled(&server, &text), &own)
+                    .and_then(|send| send.wait_timeout(LONG))
+                    .expect("send"),
+            );
         }
         for number in 0..DatagramSettings::default().receive_buffers {
             receives(&client, &number.to_ne_bytes());
@@ -538,7 +644,12 @@ fn datagrams_allocate_nothing() {
         for (client, server, peer) in [(&client, &server, &peer), (&other, &six, &others_peer)] {
             client.post_to(filled(client, b"there"), peer).expect("post");
             let sender = receives(server, b"there");
-            drop(server.send_to_timeout(filled(server, b"back"), &sender, LONG).expect("send"));
+            drop(
+                server
+                    .start_send_to(filled(server, b"back"), &sender)
+                    .and_then(|send| send.wait_timeout(LONG))
+                    .expect("send"),
+            );
             receives(client, b"back");
         }
     };
@@ -556,7 +667,12 @@ fn as_many_senders_are_remembered_as_wanted() {
     let peers = [0, 1, 2].map(|which: usize| found(&clients[which], &server));
     let hear = |which: usize| {
         let client = &clients[which];
-        drop(client.send_to_timeout(filled(client, b"x"), &peers[which], LONG).expect("send"));
+        drop(
+            client
+                .start_send_to(filled(client, b"x"), &peers[which])
+                .and_then(|send| send.wait_timeout(LONG))
+                .expect("send"),
+        );
         let mut sender = None;
         let made = allocations(|| sender = Some(receives(&server, b"x")));
         (sender.expect("it has one"), made)
@@ -619,8 +735,12 @@ fn dropped_in_the_middle() {
             match dice.roll(5) {
                 0 => things.push(Box::new(filled(from, b"never sent"))),
                 1 => from.post_to(filled(from, &[1; 1000]), peer).expect("post"),
-                2 => drop(from.send_to_timeout(filled(from, b"sent"), peer, LONG).expect("send")),
-                3 => drop(now(from.try_resolve(address(to)))),
+                2 => drop(
+                    from.start_send_to(filled(from, b"sent"), peer)
+                        .and_then(|send| send.wait_timeout(LONG))
+                        .expect("send"),
+                ),
+                3 => things.push(Box::new(resolve_peer(from, to))),
                 _ => {
                     from.post_to(filled(from, b"received"), peer).expect("post");
                     things.push(Box::new(to.recv_from_timeout(LONG).expect("receive")));
@@ -629,7 +749,9 @@ fn dropped_in_the_middle() {
             if round % 2 == 0 {
                 let group = SocketAddr::from(([239, 7, 7, 7], 0));
                 things.extend(
-                    from.join(group, Membership::Full).ok().map(|group| Box::new(group) as _),
+                    from.join_multicast(group, Membership::Full)
+                        .ok()
+                        .map(|group| Box::new(group) as _),
                 );
             }
         }
@@ -650,7 +772,7 @@ fn dropped_in_the_middle() {
 fn a_child_has_no_part_in_its_parents_socket() {
     let (client, server) = (socket(rxe(0)), socket(rxe(0)));
     let peer = found(&client, &server);
-    let group = client.join(([239, 1, 2, 200], 0), Membership::Full).expect("join");
+    let group = client.join_multicast(([239, 1, 2, 200], 0), Membership::Full).expect("join");
     client.post_to(filled(&client, b"before"), &peer).expect("post");
     let sender = receives(&server, b"before");
     let buffer = filled(&client, b"the parent's");
@@ -664,8 +786,8 @@ fn a_child_has_no_part_in_its_parents_socket() {
         forked(client.flush());
         forked(client.recv_from());
         forked(client.try_recv_from());
-        forked(client.resolve(rxe(7199)));
-        forked(client.join(([239, 1, 2, 201], 0), Membership::Full));
+        forked(client.resolve_peer(rxe(7199)));
+        forked(client.join_multicast(([239, 1, 2, 201], 0), Membership::Full));
         forked(group.check());
         forked(group.leave());
         client.abort();
@@ -687,7 +809,7 @@ fn the_device_goes() {
     let peer = found(&client, &server);
     client.post_to(filled(&client, b"there"), &peer).expect("post");
     receives(&server, b"there");
-    let group = server.join(([239, 1, 2, 202], 0), Membership::Full).expect("join");
+    let group = server.join_multicast(([239, 1, 2, 202], 0), Membership::Full).expect("join");
     let (says, hears) = mpsc::channel();
     let deletion = thread::scope(|scope| {
         let receiver = scope.spawn(|| {
@@ -702,7 +824,10 @@ fn the_device_goes() {
     });
     for result in [
         client.recv_from_timeout(LONG).map(drop),
-        client.resolve_timeout(address(&server), LONG).map(drop),
+        client
+            .start_resolve_peer(address(&server))
+            .and_then(|resolution| resolution.wait_timeout(LONG))
+            .map(drop),
         client.buffer_timeout(LONG).map(drop),
         server.buffer().map(drop),
     ] {

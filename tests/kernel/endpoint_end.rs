@@ -18,6 +18,7 @@ use crate::endpoint_connect::{objects_at, pair};
 use crate::endpoint_messages::{filled, receives};
 use crate::io::Shape;
 use crate::modify::bring;
+use crate::netdev::run;
 
 /// What is there besides open devices, which go with the last handle.
 fn parts_at(address: SocketAddr) -> Vec<Option<u64>> {
@@ -54,6 +55,86 @@ fn closing_delivers_everything(address: SocketAddr) {
     assert_eq!(parts_at(address), before, "the handles are there still");
 }
 
+/// An abort returns when the kernel objects are gone, also if another thread is just telling the peer of the end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn abort_waits_for_command_of_close() {
+    for _ in 0..30 {
+        let before = parts_at(rxe(0));
+        let [client, server] = pair(rxe(0), &Settings::default());
+        // Both sides have as many.
+        let pairs = before.iter().zip(parts_at(rxe(0)));
+        let of_server: Vec<_> = pairs
+            .map(|(before, both)| before.zip(both).map(|(before, both)| before.midpoint(both)))
+            .collect();
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| client.close(LONG));
+            // Refused from the moment at which the peer is to be told.
+            while client.try_buffer().is_ok() {}
+            client.abort();
+            assert_eq!(parts_at(rxe(0)), of_server, "the client should have no object left");
+            drop(closing.join().expect("the thread should not panic"));
+        });
+        server.abort();
+        assert_eq!(parts_at(rxe(0)), before);
+    }
+}
+
+/// The connection lives as long as one of its handles, and ends for all of them at once.
+fn clones_share_connection(address: SocketAddr) {
+    let before = parts_at(address);
+    for is_closed in [true, false] {
+        let [client, server] = pair(address, &Settings::default());
+        let (first, second) = (client.clone(), client.clone());
+        drop(client);
+        first.post(filled(&second, b"by another handle's buffer")).expect("post");
+        receives(&server, b"by another handle's buffer");
+        server.post(filled(&server, b"back")).expect("post");
+        receives(&second, b"back");
+        assert_eq!(first.counters().expect("count"), second.counters().expect("count"));
+        assert_eq!(first.peer_addr(), second.peer_addr());
+        // Otherwise an abort leaves it unknown whether all was sent, and so a later call of `close`.
+        first.flush_timeout(LONG).expect("flush");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| second.recv().expect_err("a clone has ended it"));
+            let ended = scope.spawn(|| {
+                assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+                server.close(LONG).expect("close");
+            });
+            match is_closed {
+                true => first.close(LONG).expect("close"),
+                false => first.abort(),
+            }
+            let error = waiting.join().expect("the thread should not panic");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+            ended.join().expect("the thread should not panic");
+        });
+        second.close(LONG).expect("it is closed already");
+        assert_eq!(parts_at(address), before, "the handles are there still");
+    }
+    let [client, server] = pair(address, &Settings::default());
+    let last = client.clone();
+    drop(client);
+    last.post(filled(&last, b"one handle is left")).expect("post");
+    receives(&server, b"one handle is left");
+    drop(last);
+    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    drop(server);
+    assert_eq!(parts_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_clones_share_connection() {
+    clones_share_connection(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_clones_share_connection() {
+    clones_share_connection(siw(0));
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_closing_delivers_everything() {
@@ -64,6 +145,50 @@ fn rxe_closing_delivers_everything() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_closing_delivers_everything() {
     closing_delivers_everything(siw(0));
+}
+
+/// The network of the guest with itself, which loses each message that confirms a connection until this is dropped.
+struct Unconfirmed;
+
+impl Unconfirmed {
+    fn new() -> Self {
+        run("tc", &["qdisc", "add", "dev", "lo", "clsact"]);
+        let filter = ["filter", "add", "dev", "lo", "ingress", "protocol", "ip", "u32"];
+        // A management datagram begins behind the headers of IPv4 (20 bytes), UDP (8) and RoCE (12 and 8): one of the
+        // connection management class, whose attribute is "ready to use".
+        let class = ["match", "u32", "0x01070000", "0xffff0000", "at", "48"];
+        let attribute = ["match", "u32", "0x00140000", "0xffff0000", "at", "64"];
+        run("tc", &[&filter[..], &class, &attribute, &["action", "drop"]].concat());
+        Self
+    }
+}
+
+impl Drop for Unconfirmed {
+    fn drop(&mut self) {
+        run("tc", &["qdisc", "delete", "dev", "lo", "clsact"]);
+    }
+}
+
+/// A peer that goes before it has learned that the connection stands rejects it: that is its end, and the flush of the receives
+/// behind it is no cause.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn late_rejection_is_an_end() {
+    let _unconfirmed = Unconfirmed::new();
+    let theirs = channel();
+    let (_listener, server) = listen(&theirs, rxe(0));
+    let connector = Connector::new().timeout(LONG);
+    let (client, peer) = thread::scope(|scope| {
+        let client = scope.spawn(|| connector.connect(server).expect("connect"));
+        let peer = Side::new(request(&theirs), Shape::default());
+        peer.id.accept(&ConnParam::default()).expect("accept");
+        (client.join().expect("the client lives"), peer)
+    });
+    drop(peer);
+    assert!(client.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    let error = client.buffer().expect_err("the connection has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    client.close(LONG).expect("close");
 }
 
 /// Four threads close a connection, two on each side, at the same time.
@@ -256,10 +381,14 @@ fn dropped_in_the_middle(address: SocketAddr) {
                     let message = to.recv_timeout(LONG).expect("receive").expect("a message");
                     things.push(Box::new(message));
                 }
-                _ => drop(from.send_timeout(filled(from, b"sent"), LONG).expect("send")),
+                _ => drop(
+                    from.start_send(filled(from, b"sent"))
+                        .and_then(|send| send.wait_timeout(LONG))
+                        .expect("send"),
+                ),
             }
         }
-        let (sends, receives) = client.split();
+        let (sends, receives) = (client.clone(), client);
         things.push(Box::new(sends));
         things.push(Box::new(receives));
         things.push(Box::new(server));
@@ -349,7 +478,10 @@ fn a_peer_does_not_answer() {
     let (client, peer) = with_low_peer(None);
     bring(peer.io.qp(), QpState::IB_QPS_RESET);
     let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
-    let error = client.send_timeout(filled(&client, b"hello"), LONG).expect_err("nobody answers");
+    let error = client
+        .start_send(filled(&client, b"hello"))
+        .and_then(|send| send.wait_timeout(LONG))
+        .expect_err("nobody answers");
     assert_eq!(*error.kind(), failed, "{error}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     for later in [client.recv().map(drop), client.buffer().map(drop), client.close(LONG)] {

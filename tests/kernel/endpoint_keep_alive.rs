@@ -127,7 +127,7 @@ fn messages_have_their_places(address: SocketAddr, has_looked: impl Fn()) {
         client.post(kept).expect("there is room for it");
         receives(server, &[round; 4096]);
         let back = filled(server, &[round]);
-        drop(server.send_timeout(back, LONG).expect("send"));
+        drop(server.start_send(back).and_then(|send| send.wait_timeout(LONG)).expect("send"));
         receives(client, &[round]);
         client.flush_timeout(LONG).expect("flush");
     }

@@ -60,6 +60,22 @@ pub(crate) fn settles(connection: &Connection, mut in_vain: impl FnMut()) {
     assert!(settled, "it is readable for nothing");
 }
 
+/// The end is known before the event of it comes: a later call that does not wait reads the event.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn try_call_after_end_silences_descriptor() {
+    let settings = Settings { receive_buffer_size: 64, ..Settings::default() };
+    let [client, server] = pair(rxe(0), &settings);
+    client.post(filled(&client, &[7; 100])).expect("post");
+    let error = client.flush_timeout(LONG).expect_err("the message should be too long");
+    assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
+    let has_ended = || assert_eq!(client.try_recv().expect_err("the end").kind(), error.kind());
+    settles(&client, has_ended);
+    server.abort();
+    becomes_readable(&client);
+    settles(&client, has_ended);
+}
+
 fn the_descriptor_tells(address: SocketAddr) {
     let settings = Settings { send_buffers: 1, ..Settings::default() };
     let [client, server] = pair(address, &settings);
@@ -189,6 +205,85 @@ fn a_sleeper_wakes_though_another_tries() {
     });
 }
 
+/// While a thread is blocked in a call that waits for one direction, an event loop on another thread is woken by the completions
+/// of the other direction.
+fn loop_wakes_beside_blocked_call(address: SocketAddr) {
+    const ROUNDS: u8 = 40;
+
+    let settings = Settings { send_buffers: 1, ..Settings::default() };
+    let [client, server] = pair(address, &settings);
+    let (says, hears) = mpsc::channel();
+    // Blocked until a buffer is free, beside a loop that receives.
+    let only = client.buffer_timeout(LONG).expect("the only buffer");
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            announce(&says);
+            client.buffer_timeout(LONG * 2).map(drop)
+        });
+        let blocked_id = hears.recv().expect("the thread begins");
+        for round in 0..ROUNDS {
+            assert!(now(client.try_recv()).is_none());
+            asleep(blocked_id);
+            server.post_bytes(&[round]).expect("post");
+            let message = eventually(&client, || client.try_recv()).expect("a message");
+            assert_eq!(*message, [round]);
+        }
+        assert!(!blocked.is_finished(), "no buffer is free");
+        drop(only);
+        blocked.join().expect("the thread lives").expect("a buffer");
+    });
+    // Blocked until a message comes, beside a loop that sends.
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            announce(&says);
+            client.recv_timeout(LONG * 2)
+        });
+        let blocked_id = hears.recv().expect("the thread begins");
+        for round in 0..ROUNDS {
+            asleep(blocked_id);
+            client.post_bytes(&[round]).expect("post");
+            eventually(&client, || client.try_flush());
+            receives(&server, &[round]);
+        }
+        assert!(!blocked.is_finished(), "no message has come");
+        server.post_bytes(b"last").expect("post");
+        let message = blocked.join().expect("the thread lives").expect("receive");
+        assert_eq!(*message.expect("a message"), *b"last");
+    });
+    // Blocked until the peer ends the connection, of which an event tells that the loop may read.
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            announce(&says);
+            client.recv_timeout(LONG)
+        });
+        asleep(hears.recv().expect("the thread begins"));
+        let close = scope.spawn(|| server.close(LONG));
+        while !blocked.is_finished() {
+            let readable = is_readable(&client, PollTimeout::from(10_u8));
+            match client.try_buffer() {
+                Ok(_) => {}
+                Err(error) if *error.kind() == ErrorKind::Disconnected => break,
+                Err(error) => panic!("{error}, readable: {readable}"),
+            }
+        }
+        let end = blocked.join().expect("the thread lives").expect("receive");
+        assert!(end.is_none(), "{end:?}");
+        close.join().expect("the thread lives").expect("close");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_loop_wakes_beside_blocked_call() {
+    loop_wakes_beside_blocked_call(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_loop_wakes_beside_blocked_call() {
+    loop_wakes_beside_blocked_call(siw(0));
+}
+
 /// A connection that answers each message with the same.
 struct Echo {
     connection: Connection,
@@ -297,7 +392,8 @@ fn deadlines_lose_nothing() {
     client.post(filled(&client, b"one")).expect("post");
     let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
     let buffer = filled(&client, b"two");
-    let sent = client.send_timeout(buffer, Duration::from_millis(20));
+    let sent =
+        client.start_send(buffer).and_then(|send| send.wait_timeout(Duration::from_millis(20)));
     let error = sent.expect_err("there is no buffer");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop(kept);

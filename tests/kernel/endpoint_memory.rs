@@ -113,13 +113,24 @@ fn nothing_is_allocated_on_the_way(address: SocketAddr) {
         assert_eq!(*received, *b"there");
         assert!(now(server.try_recv()).is_none(), "there is one alone");
         let buffer = eventually(&client, || client.try_buffer());
-        let buffer = client.write_timeout(sized(buffer), &remote, 0, LONG).expect("write");
+        let buffer = client
+            .start_write(sized(buffer), &remote, 0)
+            .and_then(|write| write.wait_timeout(LONG))
+            .expect("write");
         client.post_write(sized(buffer), &remote, 8).expect("write");
         eventually(&client, || client.try_flush());
         let buffer = client.buffer_timeout(LONG).expect("a buffer");
-        drop(client.read_timeout(sized(buffer), &remote, 0, LONG).expect("read"));
+        drop(
+            client
+                .start_read(sized(buffer), &remote, 0)
+                .and_then(|read| read.wait_timeout(LONG))
+                .expect("read"),
+        );
         if has_atomics {
-            client.fetch_add_timeout(&remote, 0, 1, LONG).expect("add");
+            client
+                .start_fetch_add(&remote, 0, 1)
+                .and_then(|add| add.wait_timeout(LONG))
+                .expect("add");
         }
     };
     // What is made for the first message only.

@@ -35,7 +35,10 @@ fn messages_go_both_ways(address: SocketAddr) {
     let all = [7; 4096];
     for length in [1, 0, 4095, 16, 4096, 5, 1000] {
         let message = &all[..length];
-        let buffer = client.send_timeout(filled(&client, message), LONG).expect("send");
+        let buffer = client
+            .start_send(filled(&client, message))
+            .and_then(|send| send.wait_timeout(LONG))
+            .expect("send");
         assert_eq!((buffer.len(), &buffer[..length]), (4096, message), "all of it is back");
         receives(&server, message);
         server.post(filled(&server, message)).expect("post");
@@ -104,7 +107,7 @@ fn a_stream_arrives_in_order(address: SocketAddr) {
     const WINDOW: u32 = 16;
     const WINDOWS: u32 = 20;
     let [client, server] = pair(address, &Settings::default());
-    let (sends, answers) = client.split();
+    let (sends, answers) = (client.clone(), client);
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..WINDOW * WINDOWS {
@@ -125,10 +128,10 @@ fn a_stream_arrives_in_order(address: SocketAddr) {
         }
     });
     sends.flush_timeout(LONG).expect("flush");
-    // The connection lives with one half.
+    // The connection lives as long as one of its handles.
     drop(sends);
     server.post(filled(&server, b"still there")).expect("post");
-    receives(answers.connection(), b"still there");
+    receives(&answers, b"still there");
     drop(answers);
     assert!(server.recv_timeout(LONG).expect("receive").is_none());
 }
@@ -154,7 +157,9 @@ fn many_threads_share_a_connection() {
     let [client, server] = pair(rxe(0), &settings);
     let ways: [fn(&Connection, Buffer); 3] = [
         |client, buffer| client.post(buffer).expect("post"),
-        |client, buffer| drop(client.send_timeout(buffer, LONG).expect("send")),
+        |client, buffer| {
+            drop(client.start_send(buffer).and_then(|send| send.wait_timeout(LONG)).expect("send"))
+        },
         |client, buffer| {
             client.post(buffer).expect("post");
             client.flush_timeout(LONG).expect("flush");
@@ -199,7 +204,12 @@ fn assert_kind<T>(result: rdmacm::Result<T>, kind: &ErrorKind) {
 fn a_receiver_without_buffers_is_waited_for() {
     let [client, server] = pair(rxe(0), &Settings { receive_buffers: 2, ..Settings::default() });
     let messages = [1, 2].map(|number| {
-        drop(client.send_timeout(filled(&client, &[number]), LONG).expect("send"));
+        drop(
+            client
+                .start_send(filled(&client, &[number]))
+                .and_then(|send| send.wait_timeout(LONG))
+                .expect("send"),
+        );
         server.recv_timeout(LONG).expect("receive").expect("a message")
     });
     client.post(filled(&client, &[3])).expect("post");
@@ -249,7 +259,7 @@ fn who_wants_a_buffer_waits_for_one() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn what_does_not_fit_is_an_error() {
-    let [client, server] = pair(rxe(0), &Settings { buffer_size: 100, ..Settings::default() });
+    let [client, server] = pair(rxe(0), &Settings { send_buffer_size: 100, ..Settings::default() });
     let mut buffer = client.buffer().expect("a buffer");
     let error = buffer.copy_from(&[1; 101]).expect_err("it has room for less");
     assert_invalid(&error, &["101 bytes", "room for 100"]);
@@ -260,12 +270,57 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(client.buffer().expect("it went home").capacity(), 100);
 }
 
+/// A side that sends short messages and receives long ones, and its peer.
+fn sizes_differ_by_direction(address: SocketAddr) {
+    // With a keep-alive write too, whose buffer lies behind the others.
+    for keep_alive in [None, Some(Duration::from_millis(1))] {
+        let some = Settings { keep_alive, send_buffers: 3, ..Settings::default() };
+        let sizes = |send_buffer_size, receive_buffer_size| Settings {
+            send_buffer_size,
+            receive_buffer_size,
+            ..some.clone()
+        };
+        let [client, server] = pair_of(address, [&sizes(10, 3000), &sizes(3000, 10)]);
+        for (connection, size) in [(&client, 10), (&server, 3000)] {
+            let buffer = connection.buffer_timeout(LONG).expect("a buffer");
+            assert_eq!((buffer.len(), buffer.capacity()), (size, size));
+            drop(buffer);
+            let error = connection.post_bytes(&vec![0; size + 1]).expect_err("too long");
+            assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+        }
+        // Each buffer of both sides is used more than once.
+        for round in 0..40 {
+            client.post(filled(&client, &[round; 10])).expect("post");
+            receives(&server, &[round; 10]);
+            server.post(filled(&server, &[round + 1; 3000])).expect("post");
+            receives(&client, &[round + 1; 3000]);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_sizes_differ_by_direction() {
+    sizes_differ_by_direction(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_sizes_differ_by_direction() {
+    sizes_differ_by_direction(siw(0));
+}
+
 /// Each side has buffers of its own size: what is too long for the receiver's ends the connection.
 fn a_message_is_too_long(address: SocketAddr) {
     let before = objects_at(address);
-    let small = Settings { buffer_size: 64, ..Settings::default() };
+    let small = Settings { receive_buffer_size: 64, ..Settings::default() };
     let [client, server] = pair_of(address, [&Settings::default(), &small]);
-    drop(client.send_timeout(filled(&client, &[1; 64]), LONG).expect("this fits"));
+    drop(
+        client
+            .start_send(filled(&client, &[1; 64]))
+            .and_then(|send| send.wait_timeout(LONG))
+            .expect("this fits"),
+    );
     client.post(filled(&client, &[2; 65])).expect("post");
     receives(&server, &[1; 64]);
     let error = server.recv_timeout(LONG).expect_err("it is too long");
@@ -275,7 +330,10 @@ fn a_message_is_too_long(address: SocketAddr) {
     server.abort();
     // On iWARP it is sent when TCP has it, and what the peer says of it is the end of the connection.
     let error = loop {
-        match client.buffer_timeout(LONG).and_then(|buffer| client.send_timeout(buffer, LONG)) {
+        match client
+            .buffer_timeout(LONG)
+            .and_then(|buffer| client.start_send(buffer).and_then(|send| send.wait_timeout(LONG)))
+        {
             Ok(_) => thread::yield_now(),
             Err(error) => break error,
         }
@@ -373,7 +431,12 @@ fn messages_allocate_nothing(address: SocketAddr) {
     let round = || {
         client.post(filled(&client, b"there")).expect("post");
         receives(&server, b"there");
-        drop(server.send_timeout(filled(&server, b"back"), LONG).expect("send"));
+        drop(
+            server
+                .start_send(filled(&server, b"back"))
+                .and_then(|send| send.wait_timeout(LONG))
+                .expect("send"),
+        );
         receives(&client, b"back");
     };
     // What is made for the first message only.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
 use rdmacm::cm::Membership;
-use rdmacm::endpoint::{DatagramSocket, Group};
+use rdmacm::endpoint::{DatagramSocket, Group, RemoteOperation};
 use rdmacm_tests::wait_until;
 
 use crate::bed::{LONG, assert_invalid, device, objects, rxe};
@@ -21,7 +21,14 @@ fn group(number: u8) -> SocketAddr {
 }
 
 fn join(socket: &DatagramSocket, group: SocketAddr, membership: Membership) -> Group {
-    socket.join_timeout(group, membership, LONG).expect("join")
+    socket
+        .start_join_multicast(group, membership)
+        .and_then(|join| join.wait_timeout(LONG))
+        .expect("join")
+}
+
+fn start_join(socket: &DatagramSocket, number: u8) -> RemoteOperation<Group> {
+    socket.start_join_multicast(group(number), Membership::Full).expect("start")
 }
 
 #[track_caller]
@@ -32,7 +39,12 @@ fn hears_nothing(socket: &DatagramSocket) {
 
 /// Has `sender` send `text` to `group`, and waits until it is sent.
 fn send(sender: &DatagramSocket, group: &Group, text: &[u8]) {
-    drop(sender.send_to_timeout(filled(sender, text), group.peer(), LONG).expect("send"));
+    drop(
+        sender
+            .start_send_to(filled(sender, text), group.peer())
+            .and_then(|send| send.wait_timeout(LONG))
+            .expect("send"),
+    );
 }
 
 #[test]
@@ -96,19 +108,17 @@ fn groups_that_cannot_be_joined() {
     let member = socket(rxe(0));
     let first = join(&member, group(2), Membership::Full);
     for membership in [Membership::Full, Membership::SendOnly] {
-        let again = member.join(group(2), membership).expect_err("it is in the group");
+        let again = member.join_multicast(group(2), membership).expect_err("it is in the group");
         assert_invalid(&again, &["join the multicast group 239.1.3.2:0", "is in the group"]);
-        assert_eq!(again.errno(), libc::EADDRINUSE);
-        let again = member.try_join(group(2), membership).expect_err("it is in the group");
         assert_eq!(again.errno(), libc::EADDRINUSE);
     }
     // The kernel joins what is no group, and refuses to attach the queue pair to it.
     for _ in 0..2 {
-        let error = member.join(rxe(0), Membership::Full).expect_err("no group");
+        let error = member.join_multicast(rxe(0), Membership::Full).expect_err("no group");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     }
     let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
-    let error = member.join(v6, Membership::Full).expect_err("not on RoCE v2");
+    let error = member.join_multicast(v6, Membership::Full).expect_err("not on RoCE v2");
     assert_eq!(error.errno(), 524, "{error}");
     // None of that has ended anything.
     first.check().expect("it is in the group");
@@ -134,18 +144,22 @@ fn a_join_that_fails_later_is_an_error() {
     change("del");
     wait_until("rxe0 has lost the address", || !has());
     for _ in 0..2 {
-        let error = member.join_timeout(group(3), Membership::Full, LONG).expect_err("no address");
+        let error = member
+            .start_join_multicast(group(3), Membership::Full)
+            .and_then(|join| join.wait_timeout(LONG))
+            .expect_err("no address");
         assert!(error.to_string().contains("RDMA_CM_EVENT_MULTICAST_ERROR"), "{error}");
     }
 }
 
-/// Groups are joined without waiting, and what a call has begun another one ends.
+/// Groups are joined without waiting, and are left where the operation is dropped.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn joining_takes_no_waiting() {
     let member = socket(rxe(0));
+    let mut join_of_4 = start_join(&member, 4);
     let joined = loop {
-        match member.try_join(group(4), Membership::Full) {
+        match join_of_4.try_wait() {
             Ok(joined) => break joined,
             Err(error) => assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}"),
         }
@@ -159,19 +173,22 @@ fn joining_takes_no_waiting() {
     send(&member, &joined, b"to all");
     receives(&member, b"to all");
     for number in 5..25 {
-        let begun = member.try_join(group(number), Membership::Full);
-        match number % 3 {
-            // The same by a call that waits.
-            0 if begun.is_err() => drop(join(&member, group(number), Membership::Full)),
-            // As another member it has to wait for that one.
-            1 if begun.is_err() => {
-                let other = member.join(group(number), Membership::SendOnly);
+        let mut started = start_join(&member, number);
+        match number % 4 {
+            0 => drop(started.wait_timeout(LONG).expect("join")),
+            1 => {
+                let other = member.join_multicast(group(number), Membership::SendOnly);
                 assert_eq!(other.expect_err("it joins").errno(), libc::EADDRINUSE);
+                drop(started);
             }
-            // Time that is over gives it up.
-            _ => drop(member.join_timeout(group(number), Membership::Full, Duration::ZERO)),
+            2 => drop(started.wait_timeout(Duration::ZERO)),
+            _ => {
+                drop(started.try_wait());
+                drop(started);
+            }
         }
-        drop(begun);
+        // Left in any case, so that it can be joined again.
+        drop(join(&member, group(number), Membership::SendOnly));
     }
     send(&member, &joined, b"still there");
     receives(&member, b"still there");

@@ -28,7 +28,7 @@ fn kept_alive(receive_buffers: u32) -> Settings {
 
 fn post(connection: &Connection, numbers: impl IntoIterator<Item = u32>) {
     for number in numbers {
-        connection.post_bytes_timeout(&number.to_ne_bytes(), LONG).expect("post");
+        connection.post(filled(connection, &number.to_ne_bytes())).expect("post");
     }
 }
 
@@ -172,7 +172,12 @@ fn siw_who_is_answered_by_batches_is_not_suspected() {
             post(&client, [count + number]);
         }
         // What is sent before a read is there when that is answered, which takes no help of the server's.
-        drop(client.read_timeout(filled(&client, b"bytes"), &remote, 0, LONG).expect("read"));
+        drop(
+            client
+                .start_read(filled(&client, b"bytes"), &remote, 0)
+                .and_then(|read| read.wait_timeout(LONG))
+                .expect("read"),
+        );
         (0..count).for_each(|_| answer(next(&server).expect("a message")));
         for number in count..2 * count {
             assert_eq!(next(&client).expect("an answer").0, number);
@@ -202,7 +207,7 @@ fn siw_halves_that_threads_use_are_told_of_a_loss_and_not_suspected() {
     for (turn, peer) in peers.into_iter().cycle().take(24).enumerate() {
         let settings = if turn / 12 == 0 { buffers(COUNT) } else { kept_alive(COUNT) };
         let [client, server] = pair(siw(0), &settings);
-        let (sends, hears) = server.split();
+        let (sends, hears) = (server.clone(), server);
         let (hand, take) = mpsc::channel::<(u32, Message)>();
         let (take, gate) = (Mutex::new(take), RwLock::new(()));
         let next_work = || take.lock().expect("nobody panics").recv();

@@ -31,7 +31,7 @@ pub(crate) const CALLS: [Call; 10] = [
     ("send", |connection, waits| {
         let buffer = connection.buffer()?;
         waits();
-        connection.send_timeout(buffer, LONG).map(drop)
+        connection.start_send(buffer).and_then(|send| send.wait_timeout(LONG)).map(drop)
     }),
     ("flush", |connection, waits| {
         waits();
@@ -46,20 +46,29 @@ pub(crate) const CALLS: [Call; 10] = [
     ("write", |connection, waits| {
         let buffer = connection.buffer()?;
         waits();
-        connection.write_timeout(one(buffer), &theirs(), 0, LONG).map(drop)
+        connection
+            .start_write(one(buffer), &theirs(), 0)
+            .and_then(|write| write.wait_timeout(LONG))
+            .map(drop)
     }),
     ("read", |connection, waits| {
         let buffer = connection.buffer()?;
         waits();
-        connection.read_timeout(one(buffer), &theirs(), 0, LONG).map(drop)
+        connection
+            .start_read(one(buffer), &theirs(), 0)
+            .and_then(|read| read.wait_timeout(LONG))
+            .map(drop)
     }),
     ("compare_swap", |connection, waits| {
         waits();
-        connection.compare_swap_timeout(&theirs(), 0, 1, 2, LONG).map(drop)
+        connection
+            .start_compare_swap(&theirs(), 0, 1, 2)
+            .and_then(|swap| swap.wait_timeout(LONG))
+            .map(drop)
     }),
     ("fetch_add", |connection, waits| {
         waits();
-        connection.fetch_add_timeout(&theirs(), 0, 1, LONG).map(drop)
+        connection.start_fetch_add(&theirs(), 0, 1).and_then(|add| add.wait_timeout(LONG)).map(drop)
     }),
     ("buffer", |connection, waits| {
         let mut taken = Vec::new();
@@ -75,7 +84,7 @@ pub(crate) const CALLS: [Call; 10] = [
             taken.push(buffer);
         }
         waits();
-        connection.post_bytes_timeout(b"x", LONG)
+        connection.post_bytes(b"x")
     }),
     ("close", |connection, waits| {
         waits();
@@ -162,7 +171,8 @@ fn siw_the_wire_is_cut() {
     let [ours, theirs] = [2, 1].map(|send_buffers| Settings {
         send_buffers,
         receive_buffers: 1,
-        buffer_size: MESSAGE,
+        send_buffer_size: MESSAGE,
+        receive_buffer_size: MESSAGE,
         ..Settings::default()
     });
     // siw has no atomics.

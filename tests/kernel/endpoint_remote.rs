@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rdmacm::endpoint::{Connection, Memory, Remote, Rights, Settings};
+use rdmacm::endpoint::{
+    Buffer, Connection, Connector, DatagramSettings, DatagramSocket, Export, Listener, Memory,
+    RegisteredMemory, Remote, Rights, Settings,
+};
 use rdmacm::verbs::{SendFlags, SendOperation, WcStatus};
 use rdmacm::{ErrorKind, Result};
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
-use crate::endpoint_connect::{objects_at, pair};
+use crate::endpoint_connect::{objects_at, pair, pair_of};
 use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::filled;
 
@@ -19,6 +22,13 @@ fn sent(from: &Connection, to: &Connection, descriptor: &[u8]) -> Remote {
     from.post(filled(from, descriptor)).expect("post");
     let message = to.recv_timeout(LONG).expect("receive").expect("a message");
     Remote::from_bytes(&message).expect("a descriptor")
+}
+
+/// Reads `length` bytes at `offset` of the peer's memory.
+fn read(from: &Connection, remote: &Remote, offset: u64, length: usize) -> Result<Buffer> {
+    let mut buffer = from.buffer()?;
+    buffer.set_len(length)?;
+    from.start_read(buffer, remote, offset)?.wait_timeout(LONG)
 }
 
 /// A pair whose first side has sent a message, which on iWARP is to be the first.
@@ -58,7 +68,10 @@ fn memory_is_written_and_read(address: SocketAddr) {
     let remote = sent(&server, &client, &export.descriptor());
     assert_eq!((remote.len(), remote.rights()), (10_000, BOTH));
     let buffer = filled(&client, b"written");
-    let buffer = client.write_timeout(buffer, &remote, 9_993, LONG).expect("write");
+    let buffer = client
+        .start_write(buffer, &remote, 9_993)
+        .and_then(|write| write.wait_timeout(LONG))
+        .expect("write");
     client.post_write(buffer, &remote, 0).expect("post");
     // What was written is there before a message that is sent later.
     client.post(filled(&client, b"look")).expect("post");
@@ -69,9 +82,7 @@ fn memory_is_written_and_read(address: SocketAddr) {
         assert_eq!(bytes, *b"written", "at {offset}");
     }
     memory.write(100, b"the server's").expect("within");
-    let mut buffer = client.buffer().expect("a buffer");
-    buffer.set_len(6).expect("it fits");
-    let buffer = client.read_timeout(buffer, &remote, 104, LONG).expect("read");
+    let buffer = read(&client, &remote, 104, 6).expect("read");
     assert_eq!(*buffer, *b"server");
     // What is known to be wrong is refused here, and does no harm.
     let error = client.read(buffer, &remote, 9_995).expect_err("beyond the end");
@@ -121,13 +132,14 @@ fn two_peers_by_rxe_and_siw_reach_one_memory() {
         .collect();
     let write = |index: usize, remote: &Remote, text: &[u8]| {
         let client: &Connection = &pairs[index][0];
-        drop(client.write_timeout(filled(client, text), remote, 0, LONG).expect("write"));
+        drop(
+            client
+                .start_write(filled(client, text), remote, 0)
+                .and_then(|write| write.wait_timeout(LONG))
+                .expect("write"),
+        );
         // On iWARP it is there for certain only when something that comes behind it is.
-        let read = client.buffer().and_then(|mut buffer| {
-            buffer.set_len(text.len())?;
-            client.read_timeout(buffer, remote, 0, LONG)
-        });
-        assert_eq!(*read.expect("read"), *text);
+        assert_eq!(*read(client, remote, 0, text.len()).expect("read"), *text);
     };
     let mut bytes = [0; 5];
     for (index, text) in [(0, b"first"), (1, b"other")] {
@@ -150,9 +162,18 @@ fn numbers_are_changed_at_once() {
     let export = server.export(&memory, Rights::ATOMIC).expect("export");
     memory.write(8, &5_u64.to_ne_bytes()).expect("within");
     let remote = sent(&server, &client, &export.descriptor());
-    assert_eq!(client.fetch_add_timeout(&remote, 8, 3, LONG).expect("add"), 5);
+    assert_eq!(
+        client.start_fetch_add(&remote, 8, 3).and_then(|add| add.wait_timeout(LONG)).expect("add"),
+        5
+    );
     assert_eq!(client.compare_swap(&remote, 8, 7, 1).expect("compare"), 8, "they differ");
-    assert_eq!(client.compare_swap_timeout(&remote, 8, 8, 100, LONG).expect("compare"), 8);
+    assert_eq!(
+        client
+            .start_compare_swap(&remote, 8, 8, 100)
+            .and_then(|swap| swap.wait_timeout(LONG))
+            .expect("compare"),
+        8
+    );
     assert_eq!(client.fetch_add(&remote, 8, u64::MAX).expect("add"), 100);
     let mut bytes = [0; 8];
     memory.read(8, &mut bytes).expect("within");
@@ -187,15 +208,23 @@ const HELD: u64 = 0x0707_0707_0707_0707;
 /// Each access with the right to it.
 const ACCESSES: [(Rights, Access); 4] = [
     (Rights::READ, |peer, at, offset| {
-        peer.read_timeout(filled(peer, &[0; 8]), at, offset, LONG).map(drop)
+        peer.start_read(filled(peer, &[0; 8]), at, offset)
+            .and_then(|read| read.wait_timeout(LONG))
+            .map(drop)
     }),
     (Rights::WRITE, |peer, at, offset| {
-        peer.write_timeout(filled(peer, &[1; 8]), at, offset, LONG).map(drop)
+        peer.start_write(filled(peer, &[1; 8]), at, offset)
+            .and_then(|write| write.wait_timeout(LONG))
+            .map(drop)
     }),
     (Rights::ATOMIC, |peer, at, offset| {
-        peer.compare_swap_timeout(at, offset, HELD, 1, LONG).map(drop)
+        peer.start_compare_swap(at, offset, HELD, 1)
+            .and_then(|swap| swap.wait_timeout(LONG))
+            .map(drop)
     }),
-    (Rights::ATOMIC, |peer, at, offset| peer.fetch_add_timeout(at, offset, 1, LONG).map(drop)),
+    (Rights::ATOMIC, |peer, at, offset| {
+        peer.start_fetch_add(at, offset, 1).and_then(|add| add.wait_timeout(LONG)).map(drop)
+    }),
 ];
 
 /// Memory of which each number is [`HELD`].
@@ -231,8 +260,7 @@ fn assert_refused(
     match server.recv_timeout(LONG) {
         Ok(after) => assert!(after.is_none(), "the connection goes on"),
         Err(error) => {
-            let failed = ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR);
-            assert_eq!((error.kind(), is_iwarp), (&failed, false), "{error}");
+            assert_eq!((error.kind(), is_iwarp), (&ErrorKind::UnreportedCause, false), "{error}");
         }
     }
     let mut bytes = [0; 64];
@@ -334,11 +362,38 @@ fn what_has_a_deadline_is_done_later() {
     client.post(filled(&client, b"two")).expect("post");
     let buffer = || filled(&client, b"written!");
     for (name, late) in [
-        ("write", client.write_timeout(buffer(), &remote, 8, short).map(drop)),
-        ("read", client.read_timeout(buffer(), &remote, 8, short).map(drop)),
-        ("compare_swap", client.compare_swap_timeout(&remote, 0, 0, 5, short).map(drop)),
-        ("fetch_add", client.fetch_add_timeout(&remote, 0, 3, short).map(drop)),
-        ("send", client.send_timeout(filled(&client, b"three"), short).map(drop)),
+        (
+            "write",
+            client
+                .start_write(buffer(), &remote, 8)
+                .and_then(|write| write.wait_timeout(short))
+                .map(drop),
+        ),
+        (
+            "read",
+            client
+                .start_read(buffer(), &remote, 8)
+                .and_then(|read| read.wait_timeout(short))
+                .map(drop),
+        ),
+        (
+            "compare_swap",
+            client
+                .start_compare_swap(&remote, 0, 0, 5)
+                .and_then(|swap| swap.wait_timeout(short))
+                .map(drop),
+        ),
+        (
+            "fetch_add",
+            client.start_fetch_add(&remote, 0, 3).and_then(|add| add.wait_timeout(short)).map(drop),
+        ),
+        (
+            "send",
+            client
+                .start_send(filled(&client, b"three"))
+                .and_then(|send| send.wait_timeout(short))
+                .map(drop),
+        ),
         ("flush", client.flush_timeout(short)),
     ] {
         let error = late.expect_err(name);
@@ -359,7 +414,10 @@ fn what_has_a_deadline_is_done_later() {
     let buffers = buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
     drop(buffers);
     // And nothing of what was late is taken for what comes now.
-    assert_eq!(client.fetch_add_timeout(&remote, 0, 1, LONG).expect("add"), 8);
+    assert_eq!(
+        client.start_fetch_add(&remote, 0, 1).and_then(|add| add.wait_timeout(LONG)).expect("add"),
+        8
+    );
     client.post(filled(&client, b"four")).expect("post");
     let message = server.recv_timeout(LONG).expect("receive").expect("a message");
     assert_eq!(*message, *b"four");
@@ -373,17 +431,23 @@ fn without_depth(address: SocketAddr, settings: &Settings) {
     let memory = Memory::new(64).expect("memory");
     let export = server.export(&memory, BOTH).expect("export");
     let remote = sent(&server, &client, &export.descriptor());
-    let refused = client.read_timeout(filled(&client, &[0; 8]), &remote, 0, LONG);
+    let refused = client
+        .start_read(filled(&client, &[0; 8]), &remote, 0)
+        .and_then(|read| read.wait_timeout(LONG));
     assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
     if address == rxe(0) {
         let all = Remote::new(remote.addr(), remote.rkey(), remote.len(), Rights::all());
-        let refused = client.fetch_add_timeout(&all.expect("it is there"), 0, 1, LONG);
+        let refused = client
+            .start_fetch_add(&all.expect("it is there"), 0, 1)
+            .and_then(|add| add.wait_timeout(LONG));
         assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
     }
     // Everything else goes on.
-    let buffer =
-        client.write_timeout(filled(&client, b"written"), &remote, 0, LONG).expect("write");
-    drop(client.send_timeout(buffer, LONG).expect("send"));
+    let buffer = client
+        .start_write(filled(&client, b"written"), &remote, 0)
+        .and_then(|write| write.wait_timeout(LONG))
+        .expect("write");
+    drop(client.start_send(buffer).and_then(|send| send.wait_timeout(LONG)).expect("send"));
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     let buffers = (0..settings.send_buffers).map(|_| client.try_buffer());
     buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
@@ -400,4 +464,233 @@ fn rxe_what_was_not_settled_on_is_refused() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_what_was_not_settled_on_is_refused() {
     without_depth(siw(0), &Settings { initiator_depth: 0, ..Settings::default() });
+}
+
+/// Only the bytes of the part have a key.
+fn part_is_exported_alone(address: SocketAddr) {
+    let [client, server] = begun(address);
+    let mut memory = Memory::new(8192).expect("memory");
+    memory.write(1000, &[1; 100]).expect("within");
+    let export = server.export_part(&memory, 1000..1100, BOTH).expect("export");
+    let remote = sent(&server, &client, &export.descriptor());
+    assert_eq!(remote.len(), 100);
+    assert_eq!(*read(&client, &remote, 0, 100).expect("read"), [1; 100]);
+    for part in [0..0, 8000..8193, 9000..9001] {
+        let error = server.export_part(&memory, part, BOTH).expect_err("not within");
+        assert_invalid(&error, &["memory", "8192 bytes"]);
+    }
+    // A peer that says another address reaches nothing, and ends the connection.
+    let outside = Remote::new(remote.addr() - 8, remote.rkey(), 8, BOTH).expect("it may be there");
+    let error = read(&client, &outside, 0, 8).expect_err("not given");
+    assert!(
+        matches!(error.kind(), ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR))
+            || address == siw(0) && *error.kind() == ErrorKind::Disconnected,
+        "{error}"
+    );
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_part_is_exported_alone() {
+    part_is_exported_alone(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_part_is_exported_alone() {
+    part_is_exported_alone(siw(0));
+}
+
+/// The peers of two connections in one protection domain reach memory that is registered once.
+fn one_registration_serves_connections(address: SocketAddr) {
+    let before = objects_at(address);
+    let [first, ours] = begun(address);
+    let pd = ours.protection_domain().expect("it is connected");
+    let settings = Settings { protection_domain: Some(pd.clone()), ..Settings::default() };
+    let [second, theirs] = pair_of(address, [&Settings::default(), &settings]);
+    second.post(filled(&second, b"hello")).expect("post");
+    drop(theirs.recv_timeout(LONG).expect("receive").expect("a message"));
+    assert_eq!(theirs.protection_domain().expect("it is connected"), pd);
+    let mut memory = Memory::new(200).expect("memory");
+    let registered = RegisteredMemory::new(&pd, &memory, Rights::READ).expect("register");
+    for (start, [client, server]) in [(0, [&first, &ours]), (100, [&second, &theirs])] {
+        memory.write(start, b"for a peer").expect("within");
+        let part = registered.part(start..start + 10).expect("within");
+        let remote = sent(server, client, &part.to_bytes());
+        assert_eq!(*read(client, &remote, 0, 10).expect("read"), *b"for a peer");
+    }
+    assert_invalid(&registered.part(199..201).expect_err("beyond the end"), &["199 to 201"]);
+    registered.revoke().expect("deregister");
+    drop((first, ours, second, theirs, settings, pd));
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_one_registration_serves_connections() {
+    one_registration_serves_connections(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_one_registration_serves_connections() {
+    one_registration_serves_connections(siw(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_foreign_protection_domain_is_refused() {
+    let [_client, server] = pair(rxe(0), &Settings::default());
+    let pd = server.protection_domain().expect("it is connected");
+    let settings = Settings { protection_domain: Some(pd), ..Settings::default() };
+    let listener = Listener::bind(siw(0)).expect("bind");
+    let address = listener.local_addr().expect("bound");
+    let connector = Connector::new().settings(settings).timeout(LONG);
+    let error = connector.connect(address).expect_err("another device");
+    assert_invalid(&error, &["siw0", "the protection domain is of rxe0"]);
+}
+
+/// A pair whose second side exports a window to the first: its memory, the export, and the window as the peer sees it.
+fn with_window() -> ([Connection; 2], RegisteredMemory, Export, Remote) {
+    let [client, server] = pair(rxe(0), &Settings::default());
+    let pd = server.protection_domain().expect("it is connected");
+    let memory = Memory::new(4096).expect("memory");
+    let registered = RegisteredMemory::new(&pd, &memory, Rights::empty()).expect("register");
+    let export = server
+        .start_export_window(&registered, 64..128, BOTH)
+        .and_then(|export| export.wait_timeout(LONG))
+        .expect("bind");
+    let remote = sent(&server, &client, &export.descriptor());
+    assert_eq!((remote.len(), remote.rights()), (64, BOTH));
+    ([client, server], registered, export, remote)
+}
+
+/// A message takes the key of a window back, says so, and the export knows it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn message_invalidates_window() {
+    let before = objects_at(rxe(0));
+    let ([client, server], registered, export, remote) = with_window();
+    client
+        .start_write(filled(&client, b"through a window"), &remote, 8)
+        .and_then(|write| write.wait_timeout(LONG))
+        .expect("write");
+    let mut buffer = filled(&client, b"done");
+    buffer.set_imm_data(Some(7));
+    buffer.set_invalidated(Some(&remote));
+    assert!(!export.is_invalidated(), "the peer has it");
+    client.post(buffer).expect("post");
+    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!((&*message, message.imm_data()), (&b"done"[..], None), "one of them");
+    assert_eq!(message.invalidated_key(), Some(remote.rkey()));
+    drop(message);
+    assert!(export.is_invalidated());
+    let write = client.start_write(filled(&client, b"late"), &remote, 0).expect("post");
+    let error = write.wait_timeout(LONG).expect_err("it was taken back");
+    assert_eq!(*error.kind(), ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR), "{error}");
+    export.revoke().expect("destroy");
+    registered.revoke().expect("deregister");
+    drop((client, server));
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// A window that this side revokes is gone for the peer; the memory stays until the last window is gone.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn revoked_window_is_gone() {
+    let ([client, server], registered, export, remote) = with_window();
+    let other = server.export_window(&registered, 0..8, Rights::READ).expect("bind");
+    let error = registered.revoke().expect_err("windows are exported");
+    assert_invalid(&error, &["registered memory", "revoke them first"]);
+    assert_eq!(error.errno(), libc::EBUSY);
+    export.revoke().expect("destroy");
+    drop(other);
+    client.post(filled(&client, b"still connected")).expect("post");
+    drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
+    let write = client.start_write(filled(&client, b"late"), &remote, 0).expect("post");
+    let error = write.wait_timeout(LONG).expect_err("it is gone");
+    assert_eq!(*error.kind(), ErrorKind::Failed(WcStatus::IB_WC_REM_ACCESS_ERR), "{error}");
+}
+
+/// The export of a window that is given up, and one that cannot be, leave the connection as it was.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn abandoned_window_leaves_connection() {
+    let before = objects_at(rxe(0));
+    let [client, server] = pair(rxe(0), &Settings::default());
+    let pd = server.protection_domain().expect("it is connected");
+    let memory = Memory::new(4096).expect("memory");
+    let registered = RegisteredMemory::new(&pd, &memory, Rights::empty()).expect("register");
+    for _ in 0..20 {
+        drop(server.start_export_window(&registered, 0..64, BOTH).expect("a free buffer"));
+        server.flush_timeout(LONG).expect("flush");
+    }
+    let foreign = client.protection_domain().expect("it is connected");
+    let theirs = RegisteredMemory::new(&foreign, &memory, Rights::empty()).expect("register");
+    let error = server.export_window(&theirs, 0..64, BOTH).expect_err("of the other side");
+    assert_invalid(&error, &["another protection domain"]);
+    let error = server.export_window(&registered, 4000..4097, BOTH).expect_err("not within");
+    assert_invalid(&error, &["4000 to 4097", "4096 bytes"]);
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        from.post(filled(from, b"still connected")).expect("post");
+        drop(to.recv_timeout(LONG).expect("receive").expect("a message"));
+    }
+    drop((client, server, pd, foreign, registered, theirs));
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+/// siw takes the key of any export back and tells no program.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_invalidation_is_not_reported() {
+    let [client, server] = begun(siw(0));
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, BOTH).expect("export");
+    let remote = sent(&server, &client, &export.descriptor());
+    let mut buffer = filled(&client, b"done");
+    buffer.set_invalidated(Some(&remote));
+    client.post(buffer).expect("post");
+    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!((&*message, message.invalidated_key()), (&b"done"[..], None));
+    assert!(!export.is_invalidated());
+    let pd = server.protection_domain().expect("it is connected");
+    let registered = RegisteredMemory::new(&pd, &memory, BOTH).expect("register");
+    let error = server.export_window(&registered, 0..8, BOTH).expect_err("siw has no windows");
+    assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
+    let read = client.start_read(filled(&client, b"late"), &remote, 0).expect("post");
+    let error = read.wait_timeout(LONG).expect_err("it was taken back");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+}
+
+/// rxe refuses to take back the key of an export that is no window, and ends the connection: this side learns that the message
+/// was at fault. The peer's send succeeds.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_invalidation_of_region_is_refused() {
+    let [client, server] = pair(rxe(0), &Settings::default());
+    let memory = Memory::new(64).expect("memory");
+    let export = server.export(&memory, BOTH).expect("export");
+    let remote = sent(&server, &client, &export.descriptor());
+    let mut buffer = filled(&client, b"done");
+    buffer.set_invalidated(Some(&remote));
+    client.post(buffer).expect("post");
+    let error = server.recv_timeout(LONG).expect_err("the connection has failed");
+    assert!(error.to_string().contains("take a key back"), "{error}");
+    assert!(!export.is_invalidated());
+}
+
+/// A datagram cannot take a key back.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn datagram_that_invalidates_is_refused() {
+    let socket = DatagramSocket::bind(rxe(0), &DatagramSettings::default()).expect("bind");
+    let peer = socket
+        .start_resolve_peer(socket.local_addr().expect("bound"))
+        .and_then(|peer| peer.wait_timeout(LONG))
+        .expect("resolve");
+    let mut buffer = socket.buffer().expect("a buffer");
+    let remote = Remote::new(0x1000, 5, 8, BOTH).expect("it may be there");
+    buffer.set_invalidated(Some(&remote));
+    let error = socket.post_to(buffer, &peer).expect_err("not a datagram");
+    assert_invalid(&error, &["datagram", "take a key back"]);
 }

@@ -408,6 +408,34 @@ fn tasks_and_threads_pass_a_connection_on() {
 }
 
 /// The deadlines of connecting and accepting are the runtime's, and those of others lose nothing.
+/// Clones for tasks and for threads are handles of one connection, which the last of them ends.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tokio_clones_share_connection() {
+    on_each_runtime(rxe(0), || async {
+        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let clone = client.clone();
+        let waiting = task::spawn(async move {
+            receives(&clone, b"to the task").await;
+            clone
+        });
+        let thread = client.into_blocking();
+        send(&server, b"to the task").await;
+        let clone = in_time(waiting).await.expect("the task should not panic");
+        let refused = Connection::from_blocking(thread.clone()).expect_err("watched already");
+        assert_eq!(refused.errno(), libc::EEXIST, "{refused}");
+        drop(clone);
+        let again = Connection::from_blocking(thread.clone()).expect("not watched any more");
+        thread.post_bytes(b"from the thread").expect("post");
+        receives(&server, b"from the thread").await;
+        drop(thread);
+        send(&again, b"from the last").await;
+        receives(&server, b"from the last").await;
+        drop(again);
+        assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+    });
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_have_deadlines() {

@@ -71,7 +71,7 @@ async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, Peer) {
     // It answers while something is awaited of it.
     let serving = Arc::clone(&server);
     let serving = task::spawn(async move { serving.recv_from().await.map(drop) });
-    let peer = in_time(client.resolve(at)).await.expect("resolve");
+    let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
     serving.abort();
     assert!(serving.await.expect_err("nothing was sent").is_cancelled());
     (client, server, peer)
@@ -84,7 +84,7 @@ fn tasks_exchange_datagrams() {
         on_each_runtime(rxe(0), move || async move {
             let (serving, at) = echoes(local).await;
             let client = socket(local).await;
-            let peer = in_time(client.resolve(at)).await.expect("resolve");
+            let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
             assert_eq!(at.ip(), address(&client).ip());
             for number in 0..20 {
                 let text = vec![number; client.mtu() - usize::from(number)];
@@ -111,7 +111,7 @@ fn tasks_are_told_what_is_wrong_as_on_siw() {
         let error = iwarp.expect_err("iWARP has no datagrams");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         let (client, server, peer) = pair().await;
-        let error = in_time(client.resolve(rxe(7199))).await.expect_err("nobody listens");
+        let error = in_time(client.resolve_peer(rxe(7199))).await.expect_err("nobody listens");
         assert_eq!(*error.kind(), ErrorKind::Unreachable(1), "{error}");
         let buffer = filled(&server, b"x").await;
         let error = server.post_to(buffer, &peer).await.expect_err("a peer of another");
@@ -119,8 +119,11 @@ fn tasks_are_told_what_is_wrong_as_on_siw() {
         let buffer = filled(&server, b"x").await;
         let error = client.send_to(buffer, &peer).await.expect_err("a buffer of another");
         assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
-        let joined = client.join(group(1), Membership::Full).await.expect("join");
-        let again = client.join(group(1), Membership::Full).await.expect_err("it is in the group");
+        let joined = client.join_multicast(group(1), Membership::Full).await.expect("join");
+        let again = client
+            .join_multicast(group(1), Membership::Full)
+            .await
+            .expect_err("it is in the group");
         assert_eq!(again.errno(), libc::EADDRINUSE, "{again}");
         drop(joined);
         has_all_buffers(&client).await;
@@ -142,7 +145,7 @@ fn all_tasks_hear_of_the_end_of_a_socket() {
                 match which / 2 {
                     0 => client.recv_from().await.map(drop),
                     1 => client.buffer().await.map(drop),
-                    _ => client.resolve(at).await.map(drop),
+                    _ => client.resolve_peer(at).await.map(drop),
                 }
             })
         });
@@ -153,7 +156,8 @@ fn all_tasks_hear_of_the_end_of_a_socket() {
             let error = in_time(call).await.expect("it lives").expect_err("it has ended");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
-        let error = in_time(client.join(group(2), Membership::Full)).await.expect_err("ended");
+        let error =
+            in_time(client.join_multicast(group(2), Membership::Full)).await.expect_err("ended");
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         drop(held);
     });
@@ -204,7 +208,7 @@ async fn resolving() {
     let client = socket(rxe(0)).await;
     let before = objects();
     for point in Point::all() {
-        let resolved = until_dropped(client.resolve(at), point).await;
+        let resolved = until_dropped(client.resolve_peer(at), point).await;
         let is_resolved = resolved.is_some();
         drop(resolved.map(|peer| peer.expect("resolve")));
         // The id that asked is gone, and so is the one that is asked.
@@ -271,7 +275,7 @@ async fn sending() {
             let peer = if is_first {
                 let serving = Arc::clone(&server);
                 let serving = task::spawn(async move { serving.recv_from().await.map(drop) });
-                let peer = in_time(client.resolve(address(&server))).await.expect("resolve");
+                let peer = in_time(client.resolve_peer(address(&server))).await.expect("resolve");
                 serving.abort();
                 drop(serving.await);
                 peer
@@ -320,11 +324,12 @@ async fn joining() {
     let member = socket(rxe(0)).await;
     let is_in = |joined: &Group| joined.check().is_ok();
     for point in Point::all() {
-        let joined = until_dropped(member.join(group(3), Membership::Full), point).await;
+        let joined = until_dropped(member.join_multicast(group(3), Membership::Full), point).await;
         let is_joined = joined.is_some();
         assert!(joined.is_none_or(|joined| is_in(&joined.expect("join"))));
         // It was left, and is joined anew.
-        let joined = in_time(member.join(group(3), Membership::Full)).await.expect("join");
+        let joined =
+            in_time(member.join_multicast(group(3), Membership::Full)).await.expect("join");
         send(&member, b"to all", joined.peer()).await;
         receives(&member, b"to all").await;
         if is_joined {

@@ -93,9 +93,9 @@ async fn on_sockets() {
             server.post_to(answer, &sender).await.expect("post");
         }
     });
-    let peer = client.resolve(at).await.expect("resolve");
+    let peer = client.resolve_peer(at).await.expect("resolve");
     let group = SocketAddr::from(([239, 1, 5, 1], 0));
-    let group = client.join(group, Membership::Full).await.expect("join");
+    let group = client.join_multicast(group, Membership::Full).await.expect("join");
     let mut before = 0;
     for round in 0..60 {
         if round == 10 {

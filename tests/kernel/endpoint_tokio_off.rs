@@ -109,24 +109,31 @@ fn aborting_leaves_the_thread() {
     });
 }
 
+/// The connection ends for every call as soon as all is sent, while the command that tells the peer waits for its thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn telling_the_peer_of_the_end_leaves_the_thread() {
+fn close_command_delays_no_other_call() {
     with_one_thread_for_blocking_work(async {
         let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let buffer = in_time(client.buffer()).await.expect("a buffer");
         let held = Held::new().await;
         let mut closing = pin!(client.close(LONG));
         let first = poll_fn(|context| Poll::Ready(closing.as_mut().poll(context).map(drop)));
-        assert!(first.await.is_pending(), "the peer has not heard of it");
-        // There is none when the peer has been told.
-        drop(in_time(client.buffer()).await.expect("a buffer"));
+        assert!(first.await.is_pending(), "the peer should not be told yet");
+        // No message comes between the last one and the end.
+        let post = client.post(buffer);
+        let calls = [post, in_time(client.recv()).await.map(drop)];
+        for call in calls.into_iter().chain([in_time(client.buffer()).await.map(drop)]) {
+            let error = call.expect_err("the connection should have ended");
+            assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+        }
         held.release().await;
         let peer = task::spawn(async move {
             assert!(server.recv().await.expect("receive").is_none(), "the end");
             server.abort().await;
         });
         in_time(closing).await.expect("close");
-        in_time(peer).await.expect("it has heard of the end");
+        in_time(peer).await.expect("it should learn of the end");
     });
 }
 
@@ -175,7 +182,8 @@ fn binding_and_leaving_a_group_leave_the_thread() {
         for _ in 0..2 {
             // The second time it is not in the group any more.
             let group = SocketAddr::from(([239, 1, 8, 1], 0));
-            let group = in_time(socket.join(group, Membership::Full)).await.expect("join");
+            let group =
+                in_time(socket.join_multicast(group, Membership::Full)).await.expect("join");
             waits_for_a_thread(DatagramSocket::leave(group)).await.expect("leave");
         }
     });
@@ -193,7 +201,7 @@ fn what_is_dropped_leaves_the_thread() {
         };
         goes_later(connection().await, &before).await;
         let [client, server] = connection().await;
-        goes_later([client.split(), server.split()], &before).await;
+        goes_later([(client.clone(), client), (server.clone(), server)], &before).await;
         goes_later(socket().await, &before).await;
         goes_later(Listener::bind(rxe(0)).expect("listen"), &before).await;
     });

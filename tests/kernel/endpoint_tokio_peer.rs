@@ -468,7 +468,7 @@ fn the_device_goes() {
         for call in calls {
             waiters.push(waits(call).await);
         }
-        let resolving = async move { resolves.resolve(at).await.map(drop) };
+        let resolving = async move { resolves.resolve_peer(at).await.map(drop) };
         let resolving = waits(Box::pin(resolving)).await;
         let deletion = own.delete();
         let unresolved = in_time(resolving).await.expect("it lives").expect_err("no device");
@@ -484,7 +484,7 @@ fn the_device_goes() {
         for result in [
             in_time(server.flush()).await,
             in_time(silent.buffer()).await.map(drop),
-            in_time(silent.join(group, Membership::Full)).await.map(drop),
+            in_time(silent.join_multicast(group, Membership::Full)).await.map(drop),
         ] {
             if let Err(error) = result {
                 assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");

@@ -192,7 +192,9 @@ fn a_connection_tells_why_it_failed() {
     let ((error, peer), said) = Notes::of(|| {
         let (connection, peer) = with_low_peer(None);
         bring(peer.io.qp(), QpState::IB_QPS_RESET);
-        let sent = connection.send_timeout(filled(&connection, b"hello"), LONG);
+        let sent = connection
+            .start_send(filled(&connection, b"hello"))
+            .and_then(|send| send.wait_timeout(LONG));
         (sent.expect_err("nobody answers"), peer)
     });
     let last = [state(&format!("failed error={}", error.kind())), state("closed")];
@@ -324,7 +326,7 @@ fn a_connection_that_nobody_can_wait_for_tells_why() {
     let (finished, said) = of_a_request(rxe(0), |incoming| {
         let connecting = incoming.start(&Settings::default(), &[], LONG).expect("accept");
         let _none = Sysctl::new("fs/epoll/max_user_watches", "0");
-        connecting.finish().map(drop)
+        connecting.wait().map(drop)
     });
     let error = finished.expect_err("no more descriptors are waited for");
     assert_eq!(error.errno(), libc::ENOSPC, "{error}");

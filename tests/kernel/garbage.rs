@@ -71,11 +71,11 @@ const CONSUMER: usize = offset_of!(rxe_queue_buf, consumer_index);
 const MASK: usize = offset_of!(rxe_queue_buf, index_mask);
 const LOG2_ELEMENT: usize = offset_of!(rxe_queue_buf, log2_elem_size);
 
-/// That `work` tells of each index of `ring` that is out of range, whichever it is.
+/// Asserts that `work` fails while one of the `indices` of `ring` is out of range.
 #[track_caller]
-fn told(ring: &Ring, what: &str, work: impl Fn() -> rdmacm::Result<()>) {
+fn told(ring: &Ring, indices: &[usize], what: &str, work: impl Fn() -> rdmacm::Result<()>) {
     let mask = ring.read(MASK);
-    for offset in [PRODUCER, CONSUMER] {
+    for offset in indices.iter().copied() {
         let right = ring.read(offset);
         for wrong in [mask + 1, right | 1 << 31, u32::MAX] {
             ring.write(offset, &wrong.to_ne_bytes());
@@ -111,14 +111,23 @@ fn indices_out_of_range_are_told_of_every_ring() {
         ring
     });
     let send = |wr_id| post_nothing(&qp, wr_id, SendOperation::Send);
-    told(&sends, "queue pair", || send(9));
-    told(&receives, "queue pair", || receive_nothing(&qp, 9));
-    told(&shared[0], "shared receive queue", || shared::receive_nothing(&srq, 9));
+    told(&sends, &[PRODUCER, CONSUMER], "queue pair", || send(9));
+    told(&receives, &[PRODUCER, CONSUMER], "queue pair", || receive_nothing(&qp, 9));
+    told(&shared[0], &[PRODUCER, CONSUMER], "shared receive queue", || {
+        shared::receive_nothing(&srq, 9)
+    });
     let poll = |done: &mut [Completion]| cq.poll(done);
-    told(&completions[0], "completion queue", || poll(&mut [Completion::default(); 4]).map(drop));
-    told(&completions[0], "completion queue", || {
+    told(&completions[0], &[PRODUCER], "completion queue", || {
+        poll(&mut [Completion::default(); 4]).map(drop)
+    });
+    told(&completions[0], &[PRODUCER], "completion queue", || {
         cq.poller()?.poll(&mut [Completion::default(); 4]).map(drop)
     });
+    // The index of the next completion is the library's own: the word in the ring only tells the kernel of it.
+    let right = completions[0].read(CONSUMER);
+    completions[0].write(CONSUMER, &u32::MAX.to_ne_bytes());
+    assert_eq!(poll(&mut [Completion::default(); 4]).expect("poll"), 0);
+    completions[0].write(CONSUMER, &right.to_ne_bytes());
     // What a ring is like was looked at when it was mapped.
     for ring in [&sends, &receives, &shared[0], &completions[0]] {
         ring.write(MASK, &u32::MAX.to_ne_bytes());
@@ -138,12 +147,12 @@ fn indices_out_of_range_are_told_of_every_ring() {
     assert_eq!(done, [(1, true), (4, true)]);
     // Nobody waits for what cannot be posted or polled.
     let mut flushed = Vec::new();
-    for ring in [&sends, &completions[0]] {
-        let right = ring.read(CONSUMER);
-        ring.write(CONSUMER, &u32::MAX.to_ne_bytes());
+    for (ring, index) in [(&sends, CONSUMER), (&completions[0], PRODUCER)] {
+        let right = ring.read(index);
+        ring.write(index, &u32::MAX.to_ne_bytes());
         let error = qp.drain(LONG, |done| flushed.push(done.wr_id())).expect_err("garbage");
         assert!(matches!(error.kind(), ErrorKind::Malformed(_)), "{error}");
-        ring.write(CONSUMER, &right.to_ne_bytes());
+        ring.write(index, &right.to_ne_bytes());
     }
     qp.drain(LONG, |done| flushed.push(done.wr_id())).expect("drain");
     assert_eq!(flushed, [2]);

@@ -13,9 +13,9 @@ use std::slice;
 use rdmacm::Result;
 use rdmacm::cm::CmId;
 use rdmacm::verbs::{
-    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
-    ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueue, ReceiveRequest,
-    SendFlags, SendOperation, SendQueue, SendRequest, Sge, WcStatus,
+    AccessFlags, BindRequest, Completion, CompletionChannel, CompletionQueue, MemoryRegion,
+    Payload, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueue,
+    ReceiveRequest, SendFlags, SendOperation, SendQueue, SendRequest, Sge, WcStatus,
 };
 
 use crate::bed::LONG;
@@ -303,8 +303,14 @@ fn inline<'a>(
 /// Posts a request that has no payload to a queue pair without [`Io`].
 pub(crate) fn post_nothing(qp: &QueuePair, wr_id: u64, operation: SendOperation<'_>) -> Result<()> {
     let (payload, flags) = (Payload::Gather(&[]), SendFlags::SIGNALED);
-    // SAFETY: a payload has the request none, and a region it binds a window to owns its memory.
+    // SAFETY: the request has no payload.
     unsafe { qp.post_send(&SendRequest { wr_id, operation, payload, flags }) }
+}
+
+/// Posts a request that binds a window, to a queue pair without [`Io`].
+pub(crate) fn post_bind(qp: &QueuePair, request: &BindRequest<'_>) -> Result<()> {
+    // SAFETY: the region owns its memory, and stays registered while the window may be bound to it.
+    unsafe { qp.bind_window(request) }
 }
 
 /// Posts a receive without memory.

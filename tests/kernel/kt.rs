@@ -51,6 +51,13 @@ impl Kt {
         count.parse().expect("a count is a number")
     }
 
+    /// Has the device refuse to destroy objects of a kind, memory regions or queue pairs, until the value is dropped.
+    #[track_caller]
+    pub(crate) fn keep(&self, kind: Kept) -> Keeping<'_> {
+        keep(kind as i32);
+        Keeping { _kt: self }
+    }
+
     /// Raises an asynchronous event. `number` is that of a queue pair, which also stands for its send completion queue and
     /// its shared receive queue; of an XRC shared receive queue; or of a port.
     #[track_caller]
@@ -62,6 +69,29 @@ impl Kt {
     pub(crate) fn deliver(&self, target: u32, srq: u32, length: u32) -> io::Result<()> {
         fs::write(file("deliver"), format!("{target} {srq} {length}"))
     }
+}
+
+/// The kinds of objects that the device can refuse to destroy, with the numbers of `enum kt_kind`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kept {
+    MemoryRegions = 2,
+    QueuePairs = 7,
+}
+
+/// While this lives, the device refuses to destroy objects of one kind.
+#[derive(Debug)]
+pub(crate) struct Keeping<'a> {
+    _kt: &'a Kt,
+}
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        keep(-1);
+    }
+}
+
+fn keep(kind: i32) {
+    fs::write("/sys/module/rdmacm_test/parameters/kept", kind.to_string()).expect("set the kind");
 }
 
 impl Drop for Kt {

@@ -111,7 +111,10 @@ fn serves_another(listener: &Listener) {
     thread::scope(|scope| {
         let client = scope.spawn(move || {
             let client = Connector::new().timeout(LONG).connect(server).expect("connect");
-            client.send_timeout(filled(&client, b"sense"), LONG).expect("send");
+            client
+                .start_send(filled(&client, b"sense"))
+                .and_then(|send| send.wait_timeout(LONG))
+                .expect("send");
             // siw may leave the first message lying until more comes: who closed now would lose it. See `CmId::accept`.
             receives(&client, b"heard");
             client.close(LONG).expect("close");
@@ -163,7 +166,9 @@ fn servers_who_do_are_told_of() {
             let client = scope.spawn(move || {
                 let connector = Connector::new().ack_timeout(8).settings(settings()).timeout(LONG);
                 let client = connector.connect(server)?;
-                client.send_timeout(filled(&client, b"hello"), LONG)?;
+                client
+                    .start_send(filled(&client, b"hello"))
+                    .and_then(|send| send.wait_timeout(LONG))?;
                 client.close(LONG)
             });
             let _side = answer(request(&channel), &channel, &mut dice);

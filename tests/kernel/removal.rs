@@ -4,9 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 
-use rdmacm::cm::{
-    CmId, ConnParam, EndpointQueuePair, EventChannel, EventType, Membership, PortSpace,
-};
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, EventChannel, EventType, Membership, PortSpace};
 use rdmacm::device::{self, link};
 use rdmacm::endpoint::Listener;
 use rdmacm::verbs::{
@@ -262,7 +260,7 @@ fn a_queue_pair_in_a_group_is_destroyed_all_the_same() {
     let channel = channel();
     let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
     id.bind(own.address).expect("bind");
-    let qp = id.create_endpoint_qp(&EndpointQueuePair::default()).expect("queue pair");
+    let qp = id.create_ep_qp(&EndpointQpInit::default()).expect("queue pair");
     id.join_multicast(([239, 1, 3, 1], 0), Membership::Full).expect("join");
     drop(channel.expect_event_timeout(EventType::MulticastJoin, LONG).expect("joined"));
     let deletion = own.delete();

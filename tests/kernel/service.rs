@@ -3,8 +3,8 @@
 use std::thread;
 
 use nix::sys::utsname::uname;
-use rdmacm::addr::{self, AddrInfoFlags, Address, Hints};
-use rdmacm::cm::{CmId, EventData, EventType, PortSpace};
+use rdmacm::addr::{AddrInfoFlags, AddrInfoHints, Address};
+use rdmacm::cm::{CmId, EventData, EventType, PortSpace, getaddrinfo};
 use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{LONG, ask, assert_invalid, channel, id, listen, rxe};
@@ -26,8 +26,8 @@ fn assert_too_old(error: &Error, command: &str) {
     assert!(text.contains(command) && text.contains("needs Linux 6.18"), "{text}");
 }
 
-fn by_administrator() -> Hints {
-    Hints { flags: AddrInfoFlags::SA, ..Hints::default() }
+fn by_administrator() -> AddrInfoHints {
+    AddrInfoHints { flags: AddrInfoFlags::SA, ..AddrInfoHints::default() }
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_lookup_answers_by_an_event() {
     assert_eq!(error.errno(), libc::ENOENT, "{error}");
     let flags = AddrInfoFlags::NUMERICHOST | AddrInfoFlags::DNS;
     let port_space = Some(PortSpace::Tcp);
-    let hints = Hints { flags, port_space, ..Hints::default() };
+    let hints = AddrInfoHints { flags, port_space, ..AddrInfoHints::default() };
     let bad = id.resolve_addrinfo(Some("no.such.host"), None, Some(&hints));
     let error = bad.expect_err("it is not a number");
     assert!(matches!(error.kind(), ErrorKind::NotResolved { .. }), "{error:?}");
@@ -109,7 +109,7 @@ fn a_lookup_answers_by_an_event() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_synchronous_id_has_the_answer_when_the_call_returns() {
     let id = CmId::new_sync(PortSpace::Tcp).expect("an id");
-    let hints = Hints { port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let hints = AddrInfoHints { port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
     let resolved = id.resolve_addrinfo(Some("10.0.0.1"), None, Some(&hints));
     if !is_there() {
         assert_too_old(&resolved.expect_err("too old"), "RDMA_USER_CM_CMD_WRITE_CM_EVENT");
@@ -153,11 +153,15 @@ fn services_are_a_matter_of_infiniband() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn no_infiniband_port_is_there_to_be_asked() {
-    let error = addr::getaddrinfo(None, Some("storage"), Some(&by_administrator()));
+    let error = getaddrinfo(None, Some("storage"), Some(&by_administrator()));
     let error = error.expect_err("no port");
     assert_eq!(error.errno(), libc::ENOENT, "{error}");
     let flags = AddrInfoFlags::SA | AddrInfoFlags::DNS;
-    let both = addr::getaddrinfo(None, Some("storage"), Some(&Hints { flags, ..Hints::default() }));
+    let both = getaddrinfo(
+        None,
+        Some("storage"),
+        Some(&AddrInfoHints { flags, ..AddrInfoHints::default() }),
+    );
     let error = both.expect_err("one or the other");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
 }

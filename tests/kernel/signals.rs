@@ -1,20 +1,25 @@
 //! Signals for threads that wait: who has them in hand ends no wait that the program would only begin again.
 
 use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage};
 use nix::unistd::{Pid, gettid};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, EventType, PortSpace};
 use rdmacm::endpoint::{Connector, DatagramSettings, DatagramSocket, Listener, Settings};
 use rdmacm::verbs::{Completion, Context};
+use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, LONG, asleep, channel, device, id, rxe};
+use crate::bed::{Connection, LONG, asleep, channel, device, id, rxe, siw};
 use crate::child::let_sigusr1_interrupt;
-use crate::endpoint_datagrams::{self, socket};
+use crate::endpoint_datagrams;
 use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::filled;
 use crate::endpoint_peer::CALLS;
@@ -73,13 +78,18 @@ fn they_end_no_call_of_a_datagram_socket() {
     let_sigusr1_interrupt();
     let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
     let client = DatagramSocket::bind(rxe(0), &settings).expect("bind");
-    let silent = socket(rxe(0));
+    let silent = endpoint_datagrams::socket(rxe(0));
     let address = endpoint_datagrams::address(&silent);
     let buffer = client.buffer().expect("the only one");
     let calls: [(&str, &(dyn Fn() -> rdmacm::Result<()> + Sync)); 3] = [
         ("recv_from", &|| client.recv_from_timeout(LONG).map(drop)),
         ("buffer", &|| client.buffer_timeout(LONG).map(drop)),
-        ("resolve", &|| client.resolve_timeout(address, LONG).map(drop)),
+        ("resolve", &|| {
+            client
+                .start_resolve_peer(address)
+                .and_then(|resolution| resolution.wait_timeout(LONG))
+                .map(drop)
+        }),
     ];
     thread::scope(|scope| {
         let waiters = calls.map(|(name, call)| {
@@ -124,6 +134,88 @@ fn they_end_neither_who_listens_nor_who_connects() {
         hail(client);
         let accepted = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
         drop((connects.join().expect("it comes back"), accepted));
+    });
+}
+
+/// A TCP port of siw0 that answers no connection: its backlog is full.
+struct FullBacklog {
+    address: SocketAddr,
+    _listener: OwnedFd,
+    _fillers: Vec<TcpStream>,
+}
+
+impl FullBacklog {
+    fn new(port: u16) -> Self {
+        let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
+        let listener = socket::socket(family, SockType::Stream, flags, None).expect("socket");
+        let address = siw(port);
+        socket::bind(listener.as_raw_fd(), &SockaddrStorage::from(address)).expect("bind");
+        socket::listen(&listener, Backlog::new(0).expect("a backlog")).expect("listen");
+        let fill = |_| TcpStream::connect_timeout(&address, Duration::from_secs(2));
+        let fillers: Vec<_> = (0..3).map(fill).collect();
+        assert!(fillers.last().is_some_and(Result::is_err), "the backlog should be full");
+        let fillers = fillers.into_iter().flatten().collect();
+        Self { address, _listener: listener, _fillers: fillers }
+    }
+
+    /// Waits until the kernel has asked the port for a connection.
+    fn wait_for_request(&self) {
+        const SYN_SENT: &str = "02";
+        let remote = format!("0200000A:{:04X}", self.address.port());
+        wait_until("TCP has sent a request", || {
+            let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's TCP connections");
+            table.lines().any(|line| {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                fields.get(2..4) == Some(&[remote.as_str(), SYN_SENT])
+            })
+        });
+    }
+}
+
+/// On iWARP the kernel connects within the CONNECT command, which a signal interrupts.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_signals_do_not_end_connecting() {
+    let_sigusr1_interrupt();
+    let silent = FullBacklog::new(7211);
+    let server = silent.address;
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let connects = scope.spawn(move || {
+            announce(&says);
+            Connector::new().timeout(LONG).connect(server).expect_err("no RDMA server listens")
+        });
+        let thread = hears.recv().expect("the thread begins");
+        silent.wait_for_request();
+        hail(thread);
+        assert!(!connects.is_finished(), "no server has answered yet");
+        drop(silent);
+        let error = connects.join().expect("it comes back");
+        assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_signals_keep_deadline_of_connecting() {
+    let_sigusr1_interrupt();
+    let silent = FullBacklog::new(7212);
+    let server = silent.address;
+    let timeout = Duration::from_secs(3);
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let connects = scope.spawn(move || {
+            announce(&says);
+            Connector::new().timeout(timeout).connect(server).expect_err("no server answers")
+        });
+        let (_, thread) = hears.recv().expect("the thread begins");
+        silent.wait_for_request();
+        wait_until("connecting has ended", || {
+            pthread_kill(thread, Signal::SIGUSR1).expect("signal");
+            connects.is_finished()
+        });
+        let error = connects.join().expect("it comes back");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     });
 }
 

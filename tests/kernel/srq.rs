@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::thread;
 
 use nix::sys::resource::{Resource, setrlimit};
-use rdmacm::cm::{ConnParam, EndpointQueuePair, EventType};
+use rdmacm::cm::{ConnParam, EndpointQpInit, EventType};
 use rdmacm::verbs::{
     CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
     SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
@@ -367,7 +367,7 @@ fn an_ids_queue(address: SocketAddr) {
             assert_invalid(&error, &["shared receive queue of id", "has one already"]);
             assert_eq!(made.as_ref().map(|srq| srq.pd().clone()), client.default_pd().ok());
         }
-        let own = client.create_endpoint_qp(&EndpointQueuePair::default()).expect("queue pair");
+        let own = client.create_ep_qp(&EndpointQpInit::default()).expect("queue pair");
         assert_eq!(own.srq(), made.as_ref());
         assert!(own.recv_cq().capacity() >= 16);
         // What the program says does not count where the id has a queue pair.
@@ -378,8 +378,8 @@ fn an_ids_queue(address: SocketAddr) {
         let server = event.take_request().expect("an id");
         let pd = server.default_pd().expect("a device");
         let given = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
-        let qp = EndpointQueuePair { srq: with.then(|| given.clone()), ..Default::default() };
-        let peer = server.create_endpoint_qp(&qp).expect("queue pair");
+        let qp = EndpointQpInit { srq: with.then(|| given.clone()), ..Default::default() };
+        let peer = server.create_ep_qp(&qp).expect("queue pair");
         assert_eq!(peer.srq(), with.then_some(&given));
         server.accept(&lie).expect("accept");
         let event = ours.expect_event(EventType::Established).expect("connected");

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::Error;
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, EventType};
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, EventType};
 use rdmacm::verbs::{
     Completion, CompletionQueue, Context, ProtectionDomain, QpCreateFlags, QueuePair,
     QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcStatus,
@@ -156,8 +156,8 @@ fn a_queue_pair_with_flags_that_rxe_and_siw_do_not_offer() {
             let init = QueuePairInit { create_flags, ..QueuePairInit::new(&cq) };
             let error = id.create_qp(&pd, &init).expect_err("flags");
             assert_eq!(error.errno(), errno, "{error}");
-            let init = EndpointQueuePair { create_flags, ..EndpointQueuePair::default() };
-            let error = id.create_endpoint_qp(&init).expect_err("flags");
+            let init = EndpointQpInit { create_flags, ..EndpointQpInit::default() };
+            let error = id.create_ep_qp(&init).expect_err("flags");
             assert_eq!(error.errno(), errno, "{error}");
             assert!(id.qp().is_none());
         }

@@ -14,8 +14,9 @@ use rdmacm::verbs::{
 
 use crate::bed::{Connection, LONG, assert_invalid, device, promised, siw};
 use crate::by_hand::{self, QKEY};
-use crate::io::{Io, Shape, push_inline};
+use crate::io::{Io, Shape, post_bind, push_inline};
 use crate::transfer::pattern;
+use crate::window::binding;
 
 /// Around every length at which something changes: none, a word, inline, a packet of 1024, a page, and the largest.
 const LENGTHS: [usize; 17] =
@@ -224,9 +225,7 @@ impl<'a> Link<'a> {
         }
         let window = MemoryWindow::new(pd, MemoryWindowType::IB_MW_TYPE_2).expect("window");
         let (window, region) = (&window, self.to.memory());
-        let bind =
-            SendOperation::BindWindow { window, region, offset: 0, length: 64, access: write };
-        self.to.post_bare(90, bind).expect("bind");
+        post_bind(self.to.qp(), &binding(90, window, region, 0..64, write)).expect("bind");
         self.to.done(90);
         Key::Window(window.clone())
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use nix::poll::PollTimeout;
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
-use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints};
 use rdmacm::cm::{
-    CmId, ConnParam, EndpointQueuePair, EventType, Membership, PortSpace, RejectReason,
+    CmId, ConnParam, EndpointQpInit, EventType, Membership, PortSpace, RejectReason, getaddrinfo,
 };
 use rdmacm::verbs::{
     CompletionQueue, ProtectionDomain, QpState, QueuePairCaps, SendFlags, SendOperation,
@@ -527,7 +527,8 @@ fn a_join_is_given_up_by_leaving() {
 
 /// What `getaddrinfo` finds for `address`, to listen there or to connect to it.
 fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
-    let hints = Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let hints =
+        AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
     let (node, service) = (address.ip().to_string(), address.port().to_string());
     let found = getaddrinfo(Some(&node), Some(&service), Some(&hints)).expect("a number");
     found.into_iter().next().expect("at least one")
@@ -538,7 +539,7 @@ fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
 fn endpoints_have_what_they_need() {
     let before = objects();
     let caps = QueuePairCaps { max_send_wr: 3, max_recv_wr: 4, ..QueuePairCaps::default() };
-    let qp = EndpointQueuePair { caps, ..EndpointQueuePair::default() };
+    let qp = EndpointQpInit { caps, ..EndpointQpInit::default() };
     for address in [rxe(0), rxe_v6(0)] {
         let passive = found(address, AddrInfoFlags::PASSIVE);
         let listener = CmId::create_ep(&passive, Some(&qp)).expect("create an endpoint");
@@ -588,13 +589,13 @@ fn endpoints_take_what_they_are_given() {
     let pd = ProtectionDomain::new(&bare.context().expect("a device")).expect("protection domain");
     let cq = CompletionQueue::new(pd.context(), 8, None).expect("completion queue");
     let (pd, cq) = (Some(pd), Some(cq));
-    let qp = EndpointQueuePair {
+    let qp = EndpointQpInit {
         pd,
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
-        ..EndpointQueuePair::default()
+        ..EndpointQpInit::default()
     };
-    let made = bare.create_endpoint_qp(&qp).expect("a queue pair");
+    let made = bare.create_ep_qp(&qp).expect("a queue pair");
     assert_eq!((Some(made.send_cq()), Some(made.recv_cq())), (cq.as_ref(), cq.as_ref()));
     let now = objects();
     for kind in ["pd", "cq", "qp"] {

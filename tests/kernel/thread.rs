@@ -1,12 +1,10 @@
 //! What may go from thread to thread, said to the compiler.
 
 use rdmacm::cm::{
-    CmId, ConnParam, DatagramParam, EndpointQueuePair, Event, EventChannel, EventData, Rejection,
+    CmId, ConnParam, DatagramParam, EndpointQpInit, Event, EventChannel, EventData, Rejection,
 };
 use rdmacm::device::{Chardev, Device, Port, Resources};
-use rdmacm::endpoint::{
-    Buffer, Connection, Connector, Incoming, Listener, Message, ReceiveHalf, SendHalf,
-};
+use rdmacm::endpoint::{Buffer, Connection, Connector, Incoming, Listener, Message};
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionEvent, CompletionQueue, Context, MemoryRegion,
     ProtectionDomain, QueuePair, SendRequest,
@@ -20,13 +18,13 @@ const _: () = {
     shared::<EventChannel>();
     shared::<CmId>();
     shared::<Event>();
-    shared::<EndpointQueuePair>();
+    shared::<EndpointQpInit>();
     shared::<(EventData, ConnParam, DatagramParam, Rejection)>();
     shared::<(Context, ProtectionDomain, MemoryRegion, QueuePair)>();
     shared::<(CompletionQueue, CompletionChannel, CompletionEvent, Completion)>();
     shared::<SendRequest<'static>>();
     shared::<(Connector, Listener, Incoming, Connection)>();
-    shared::<(SendHalf, ReceiveHalf, Buffer, Message)>();
+    shared::<(Buffer, Message)>();
     shared::<(Device, Port, Chardev, Resources)>();
     shared::<(Error, DestroyError<CmId>, Token)>();
 };

@@ -69,7 +69,7 @@ impl Load {
         for number in 0..200_u64 {
             let mut buffer = connection.buffer_timeout(PATIENCE)?;
             buffer.copy_from(&number.to_ne_bytes())?;
-            connection.send_timeout(buffer, PATIENCE)?;
+            connection.start_send(buffer).and_then(|send| send.wait_timeout(PATIENCE))?;
         }
         connection.close(PATIENCE)
     }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, MemoryRegion, MemoryWindow, MemoryWindowType, QpType, QueuePair, QueuePairInit,
-    SendFlags, SendOperation, WcOpcode, WcStatus,
+    AccessFlags, BindRequest, MemoryRegion, MemoryWindow, MemoryWindowType, QpType, QueuePair,
+    QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
 use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
 use crate::fault::failed;
-use crate::io::{Shape, post_nothing};
+use crate::io::{Shape, post_bind};
 use crate::kt::Kt;
 use crate::node::Node;
 
@@ -33,15 +33,16 @@ pub(crate) fn window(side: &Side, mw_type: MemoryWindowType) -> MemoryWindow {
     MemoryWindow::new(side.io.qp().pd(), mw_type).expect("memory window")
 }
 
-/// What binds `window` to a part of a region.
+/// Returns a request that binds `window` to a part of `region`.
 pub(crate) fn binding<'a>(
+    wr_id: u64,
     window: &'a MemoryWindow,
     region: &'a MemoryRegion,
     part: Range<usize>,
     access: AccessFlags,
-) -> SendOperation<'a> {
+) -> BindRequest<'a> {
     let (offset, length) = (part.start, part.len());
-    SendOperation::BindWindow { window, region, offset, length, access }
+    BindRequest { wr_id, window, region, offset, length, access, flags: SIGNALED }
 }
 
 /// Binds `window` to a part of the memory, and waits until it is.
@@ -58,7 +59,7 @@ pub(crate) fn bind_to(
     access: AccessFlags,
 ) {
     let before = window.rkey();
-    side.io.post_bare(90, binding(window, region, part, access)).expect("post a bind");
+    post_bind(side.io.qp(), &binding(90, window, region, part, access)).expect("post a bind");
     assert_eq!(side.io.done(90).opcode(), WcOpcode::IB_UVERBS_WC_BIND_MW);
     assert_ne!(window.rkey(), before, "the key is a new one");
     assert_eq!(window.rkey() >> 8, before >> 8);
@@ -186,8 +187,8 @@ fn a_window_of_type_2_is_taken_back_here() {
     server.io.post_bare(5, SendOperation::LocalInvalidate { rkey: window.rkey() }).expect("post");
     server.io.done(5);
     taken_back(server, window.rkey());
-    let nothing = binding(&window, server.io.memory(), 0..0, WRITE);
-    assert_invalid(&server.io.post_bare(4, nothing).expect_err("nothing"), &["type 2"]);
+    let nothing = binding(4, &window, server.io.memory(), 0..0, WRITE);
+    assert_invalid(&post_bind(server.io.qp(), &nothing).expect_err("nothing"), &["type 2"]);
     refused(connection, 64, first);
 }
 
@@ -227,41 +228,41 @@ fn binds_that_cannot_be_fail_here() {
     // A region without the right to it.
     let closed = Connection::new(Shape::default());
     let window_1 = window(&closed.server, MemoryWindowType::IB_MW_TYPE_1);
-    let operation = binding(&window_1, closed.server.io.memory(), 0..64, WRITE);
-    closed.server.io.post_bare(1, operation).expect("post a bind");
+    let request = binding(1, &window_1, closed.server.io.memory(), 0..64, WRITE);
+    post_bind(closed.server.io.qp(), &request).expect("post a bind");
     failed(&closed.server, 1, not_bound());
     closed.close();
     // A window of type 2 that is bound already.
     let twice = connection();
     let window_2 = window(&twice.server, MemoryWindowType::IB_MW_TYPE_2);
     bind(&twice.server, &window_2, 0..64, WRITE);
-    let operation = binding(&window_2, twice.server.io.memory(), 0..64, WRITE);
-    twice.server.io.post_bare(2, operation).expect("post a bind");
+    let request = binding(2, &window_2, twice.server.io.memory(), 0..64, WRITE);
+    post_bind(twice.server.io.qp(), &request).expect("post a bind");
     failed(&twice.server, 2, not_bound());
     twice.close();
     // A window of another protection domain.
     let foreign = connection();
     let window_3 = window(&foreign.client, MemoryWindowType::IB_MW_TYPE_1);
-    let operation = binding(&window_3, foreign.server.io.memory(), 0..64, WRITE);
-    let refused = foreign.server.io.post_bare(3, operation).expect_err("foreign");
+    let request = binding(3, &window_3, foreign.server.io.memory(), 0..64, WRITE);
+    let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
     assert_invalid(&refused, &["window", "another protection domain"]);
     // A region of another one.
     let window_4 = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_1);
-    let operation = binding(&window_4, foreign.client.io.memory(), 0..64, WRITE);
-    let refused = foreign.server.io.post_bare(4, operation).expect_err("foreign");
+    let request = binding(4, &window_4, foreign.client.io.memory(), 0..64, WRITE);
+    let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
     assert_invalid(&refused, &["region", "another protection domain"]);
     // A window of type 2 that is older than the queue pair, as the kernel destroys that first.
     let pd = foreign.server.io.qp().pd();
     let older = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_2);
     let qp = QueuePair::new(pd, &QueuePairInit::new(foreign.server.io.cq())).expect("queue pair");
-    let operation = binding(&older, foreign.server.io.memory(), 0..64, WRITE);
-    assert_invalid(&post_nothing(&qp, 5, operation).expect_err("older"), &["window", "older"]);
+    let request = binding(5, &older, foreign.server.io.memory(), 0..64, WRITE);
+    assert_invalid(&post_bind(&qp, &request).expect_err("older"), &["window", "older"]);
     // A part that the region does not have.
     for (offset, length) in [(4096, 1), (0, 4097), (usize::MAX, 2)] {
-        let region = foreign.server.io.memory();
-        let window = &window_4;
-        let part = SendOperation::BindWindow { window, region, offset, length, access: WRITE };
-        assert_invalid(&foreign.server.io.post_bare(5, part).expect_err("outside"), &["within"]);
+        let whole = binding(5, &window_4, foreign.server.io.memory(), 0..64, WRITE);
+        let part = BindRequest { offset, length, ..whole };
+        let refused = post_bind(foreign.server.io.qp(), &part).expect_err("outside");
+        assert_invalid(&refused, &["within"]);
     }
     foreign.close();
 }
@@ -279,11 +280,9 @@ fn windows_of_kt0_are_made_and_destroyed() {
     for mw_type in [MemoryWindowType::IB_MW_TYPE_1, MemoryWindowType::IB_MW_TYPE_2] {
         let window = MemoryWindow::new(&node.pd, mw_type).expect("memory window");
         assert_eq!(kt.count("mw"), 1);
-        let mut queue = node.qp.send_queue().expect("send queue");
-        let error = Node::push_nothing(&mut queue, binding(&window, &region, 0..8, WRITE));
-        let error = error.expect_err("no command carries it");
+        let request = binding(1, &window, &region, 0..8, WRITE);
+        let error = post_bind(&node.qp, &request).expect_err("no command carries it");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-        drop(queue);
         window.destroy().expect("destroy");
         assert_eq!(kt.count("mw"), 0);
     }

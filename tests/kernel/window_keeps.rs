@@ -8,7 +8,7 @@ use rdmacm::verbs::{
 };
 
 use crate::bed::{Side, objects};
-use crate::io::post_nothing;
+use crate::io::post_bind;
 use crate::node::attributes;
 use crate::window::{WRITE, bind, bind_to, binding, connection, window, written_to};
 
@@ -138,8 +138,8 @@ fn a_window_keeps_the_queue_pair_that_has_bound_it_when_another_bind_fails() {
     }
     let window = window(side, MemoryWindowType::IB_MW_TYPE_2);
     bind(side, &window, 64..128, WRITE);
-    let flushed = binding(&window, side.io.memory(), 0..64, WRITE);
-    post_nothing(&other, 7, flushed).expect("post a bind");
+    let flushed = binding(7, &window, side.io.memory(), 0..64, WRITE);
+    post_bind(&other, &flushed).expect("post a bind");
     let mut done = [Default::default()];
     while cq.poll(&mut done).expect("poll") == 0 {}
     assert_eq!((done[0].wr_id(), done[0].status()), (7, WcStatus::IB_WC_WR_FLUSH_ERR));

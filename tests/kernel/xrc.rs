@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{env, process, thread};
 
 use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
 use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
 use rdmacm::verbs::{
     AsyncEventType, CompletionQueue, Context, ProtectionDomain, QpState, QpType, QueuePair,
@@ -161,6 +162,18 @@ fn a_domain_is_shared_by_its_file() {
     assert_eq!(kt.count("xrcd"), 2);
     drop((apart, private));
     assert_eq!(kt.count("xrcd"), 0);
+}
+
+/// `AT_FDCWD` is a `BorrowedFd` that names no open file.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn domain_without_open_file_is_refused() {
+    let context = Context::open(&device("rxe0")).expect("open");
+    for sharing in [XrcDomainSharing::Join, XrcDomainSharing::JoinOrCreate] {
+        let error = XrcDomain::open(&context, AT_FDCWD, sharing).expect_err("it is no file");
+        assert_errno(&error, Errno::EBADF);
+        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+    }
 }
 
 #[test]

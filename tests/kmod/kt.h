@@ -113,6 +113,7 @@ int kt_number(struct kt_numbered *id, enum kt_kind kind);
 struct kt_qp *kt_qp_of(u32 number);
 struct kt_srq *kt_srq_of(u32 number);
 extern int kt_refusal;
+extern int kt_kept;
 
 /* debugfs.c */
 void kt_debugfs_add(void);

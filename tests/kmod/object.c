@@ -143,6 +143,8 @@ static int kt_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct kt_mr *mr = container_of(ibmr, struct kt_mr, ib);
 
+	if (READ_ONCE(kt_kept) == KT_MR)
+		return -EBUSY;
 	ib_umem_release(mr->umem);
 	kfree(mr);
 	return kt_died(KT_MR);

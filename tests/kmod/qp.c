@@ -53,6 +53,8 @@ static int kt_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 {
 	struct kt_qp *qp = container_of(ibqp, struct kt_qp, ib);
 
+	if (READ_ONCE(kt_kept) == KT_QP)
+		return -EBUSY;
 	spin_lock(&kt_lock);
 	xa_erase(&kt_numbers, qp->id.number);
 	kt_forget(qp);

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Connector, Listener, Message, Settings};
 use rdmacm_tests::siw::has_left_bytes_lying;
-use rdmacm_tests::{Process, promised_device, wait_until};
+use rdmacm_tests::{Process, promised_device, try_again, wait_until};
 
 use crate::connections::printed;
 use crate::examples::example;
@@ -25,7 +25,7 @@ fn connect(address: &str) -> Connection {
 }
 
 fn send(connection: &Connection, bytes: &[u8]) {
-    connection.post_bytes_timeout(bytes, LONG).expect("post");
+    connection.post_bytes(bytes).expect("post");
 }
 
 /// Closes a connection whose peer went when it had the last message: the driver may not hear that it had.
@@ -60,7 +60,9 @@ pub(crate) fn first_message(
         let connection = incoming.accept(settings, &[], LONG).expect("accept");
         match connection.recv_timeout(LONG / 6) {
             Ok(Some(first)) => return (client, connection, first),
-            Err(error) if *error.kind() == ErrorKind::TimedOut && has_left_bytes_lying() => {}
+            Err(error) if *error.kind() == ErrorKind::TimedOut && has_left_bytes_lying() => {
+                try_again("siw did not deliver the first message");
+            }
             other => panic!("no message has come: {other:?}"),
         }
     }

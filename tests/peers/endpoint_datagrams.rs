@@ -43,7 +43,12 @@ fn a_udaddy_of_c_serves() {
         let server = listening(start(Program::C, &line));
         let socket = socket(address, 0);
         let at = SocketAddr::new(address.parse().expect("an address"), 7174);
-        let peers = [(); 2].map(|()| socket.resolve_timeout(at, LONG).expect("resolve"));
+        let peers = [(); 2].map(|()| {
+            socket
+                .start_resolve_peer(at)
+                .and_then(|resolution| resolution.wait_timeout(LONG))
+                .expect("resolve")
+        });
         assert_ne!(peers[0], peers[1]);
         for _ in 0..5 {
             peers.iter().for_each(|peer| send(&socket, length, peer));
@@ -76,7 +81,7 @@ fn a_udaddy_of_c_serves_tasks() {
         let local = SocketAddr::new(V4.parse().expect("an address"), 0);
         let settings = DatagramSettings::default();
         let socket = tasks::DatagramSocket::bind(local, &settings).await.expect("bind");
-        let peer = socket.resolve(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
+        let peer = socket.resolve_peer(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
         for _ in 0..5 {
             let mut buffer = socket.buffer().await.expect("a buffer");
             buffer.set_len(100).expect("it fits");
@@ -126,8 +131,14 @@ fn a_udaddy_of_c_asks() {
 fn mckeys_of_c_send_and_receive() {
     let socket = socket(V4, 0);
     let group = |number| SocketAddr::from(([239, 1, 4, number], 0));
-    let from_c = socket.join_timeout(group(1), Membership::Full, LONG).expect("join");
-    let to_c = socket.join_timeout(group(2), Membership::SendOnly, LONG).expect("join");
+    let from_c = socket
+        .start_join_multicast(group(1), Membership::Full)
+        .and_then(|join| join.wait_timeout(LONG))
+        .expect("join");
+    let to_c = socket
+        .start_join_multicast(group(2), Membership::SendOnly)
+        .and_then(|join| join.wait_timeout(LONG))
+        .expect("join");
     let options = "-b 10.0.0.1 -C 5 -S 500";
     let sender = start(Program::C, &format!("mckey -s -o -m 239.1.4.1 {options}"));
     let mut receiver = start(Program::C, &format!("mckey -m 239.1.4.2 {options}"));

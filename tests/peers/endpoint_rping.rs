@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 pub(crate) const COUNT: usize = 10;
 
 pub(crate) fn settings(size: usize) -> Settings {
-    Settings { buffer_size: size, ..Settings::default() }
+    Settings { send_buffer_size: size, receive_buffer_size: size, ..Settings::default() }
 }
 
 /// What `rping` sends in ping `number`: its text, and a zero.
@@ -26,7 +26,7 @@ pub(crate) fn ping(number: usize, size: usize) -> Vec<u8> {
 }
 
 fn say(connection: &Connection, bytes: &[u8]) {
-    connection.post_bytes_timeout(bytes, LONG).expect("post");
+    connection.post_bytes(bytes).expect("post");
 }
 
 fn hear(connection: &Connection) -> Option<Message> {
@@ -65,11 +65,19 @@ fn serves_c(address: &str, size: usize) {
         let source = named(&message);
         let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
         buffer.set_len(usize::try_from(source.len()).expect("short")).expect("it fits");
-        let read = connection.read_timeout(buffer, &source, 0, LONG).expect("read");
+        let read = connection
+            .start_read(buffer, &source, 0)
+            .and_then(|read| read.wait_timeout(LONG))
+            .expect("read");
         assert!(*read == ping(number, size), "ping {number}: {}", String::from_utf8_lossy(&read));
         say(&connection, &[0; 16]);
         let sink = named(&hear(&connection).expect("where to write"));
-        drop(connection.write_timeout(read, &sink, 0, LONG).expect("write"));
+        drop(
+            connection
+                .start_write(read, &sink, 0)
+                .and_then(|write| write.wait_timeout(LONG))
+                .expect("write"),
+        );
         say(&connection, &[0; 16]);
     }
     assert!(hear(&connection).is_none(), "the client has closed");

@@ -146,7 +146,7 @@ fn a_torn_entry_is_read_again() {
     table.write(0, &torn.repeat(1024)).expect("as long");
     let export = connection.export(&table, Rights::READ).expect("export");
     assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
-    connection.post_bytes_timeout(&export.descriptor(), LONG).expect("post");
+    connection.post_bytes(&export.descriptor()).expect("post");
     let before = sent_packets();
     wait_until("it reads again and again", || sent_packets() > before + 100);
     table.write(0, &new.repeat(1024)).expect("as long");

@@ -7,8 +7,8 @@
 //! is reached by copying only.
 #![expect(unsafe_code, reason = "posts a receive over memory that outlives its queue")]
 
-use rdmacm::addr::{AddrInfo, AddrInfoFlags, Hints, getaddrinfo};
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, PortSpace};
+use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints};
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace, getaddrinfo};
 use rdmacm::verbs::{
     AccessFlags, Completion, MemoryRegion, Payload, QueuePairCaps, ReceiveRequest, SendFlags,
     SendOperation, SendRequest, SharedReceiveQueueAttributes,
@@ -50,15 +50,16 @@ fn exchange(server: Program, client: Program, address: &str) {
 
 /// What leads to a server at `port`, or from there.
 fn found(node: Option<&str>, port: &str, flags: AddrInfoFlags) -> AddrInfo {
-    let hints = Hints { flags, port_space: Some(PortSpace::Tcp), ..Hints::default() };
+    let hints =
+        AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
     let found = getaddrinfo(node, Some(port), Some(&hints)).expect("numbers");
     found.into_iter().next().expect("at least one")
 }
 
 /// A queue pair that sends 16 bytes and receives from the id's queue.
-fn queue_pair() -> EndpointQueuePair {
+fn queue_pair() -> EndpointQpInit {
     let caps = QueuePairCaps { max_inline_data: 16, ..QueuePairCaps::default() };
-    EndpointQueuePair { caps, signal_all: true, ..EndpointQueuePair::default() }
+    EndpointQpInit { caps, signal_all: true, ..EndpointQpInit::default() }
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn a_client_of_rdma_core_sends_to_a_shared_receive_queue() {
     assert_eq!(server.context().expect("a device").device().name(), device.name());
     let attributes = SharedReceiveQueueAttributes::default();
     let srq = server.create_srq(None, attributes).expect("shared receive queue");
-    let qp = server.create_endpoint_qp(&queue_pair()).expect("queue pair");
+    let qp = server.create_ep_qp(&queue_pair()).expect("queue pair");
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
     let memory = MemoryRegion::alloc(srq.pd(), 64, access).expect("memory region");
     let scatter = [memory.sge(..).expect("all of it")];
@@ -102,7 +103,7 @@ fn a_server_of_rdma_core_takes_a_client_with_a_shared_receive_queue() {
     let client = CmId::create_ep(&active, None).expect("an endpoint");
     let attributes = SharedReceiveQueueAttributes::default();
     client.create_srq(None, attributes).expect("shared receive queue");
-    let qp = client.create_endpoint_qp(&queue_pair()).expect("queue pair");
+    let qp = client.create_ep_qp(&queue_pair()).expect("queue pair");
     client.connect(&ConnParam::default()).expect("connect");
     let (operation, payload) = (SendOperation::Send, Payload::Inline(&[0; 16]));
     let request = SendRequest { wr_id: 5, operation, payload, flags: SendFlags::empty() };

@@ -32,7 +32,13 @@ impl Server for Listener {
 }
 
 fn settings() -> Settings {
-    Settings { send_buffers: 2, receive_buffers: 4, buffer_size: LONGEST, ..Settings::default() }
+    Settings {
+        send_buffers: 2,
+        receive_buffers: 4,
+        send_buffer_size: LONGEST,
+        receive_buffer_size: LONGEST,
+        ..Settings::default()
+    }
 }
 
 fn connector() -> Connector {
@@ -60,12 +66,12 @@ fn connect(listener: &Listener, round: &Round) -> Outcome {
         let descriptor = message(&connection)?;
         let remote = Remote::from_bytes(&descriptor)?;
         let buffer = filled(&connection, &round.bytes(Part::Remote))?;
-        let mut buffer = connection.write_timeout(buffer, &remote, 0, LONG)?;
+        let mut buffer = connection.start_write(buffer, &remote, 0)?.wait_timeout(LONG)?;
         buffer.set_len(round.size)?;
         buffer.fill(0);
-        let buffer = connection.read_timeout(buffer, &remote, 0, LONG)?;
+        let buffer = connection.start_read(buffer, &remote, 0)?.wait_timeout(LONG)?;
         round.check(Part::Remote, &buffer)?;
-        connection.post_bytes_timeout(b"done", LONG)?;
+        connection.post(filled(&connection, b"done")?)?;
     }
     end(&connection, round, Side::Client)
 }
@@ -87,7 +93,7 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
         let memory = Memory::new(round.size)?;
         let export = connection.export(&memory, Rights::READ | Rights::WRITE)?;
         // Not waited for: the client may have ended the connection when the acknowledgement is due.
-        connection.post_bytes_timeout(&export.descriptor(), LONG)?;
+        connection.post(filled(&connection, &export.descriptor())?)?;
         message(&connection)?;
         let mut found = vec![0; round.size];
         memory.read(0, &mut found)?;
@@ -103,7 +109,7 @@ fn filled(connection: &Connection, bytes: &[u8]) -> Outcome<Buffer> {
 }
 
 fn give(connection: &Connection, round: &Round, part: Part) -> Outcome {
-    Ok(connection.post_bytes_timeout(&round.bytes(part), LONG)?)
+    Ok(connection.post(filled(connection, &round.bytes(part))?)?)
 }
 
 fn message(connection: &Connection) -> Outcome<Message> {

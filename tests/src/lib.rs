@@ -37,3 +37,16 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Says that the running test checks nothing on this kernel. `cargo xtask test` counts the test as skipped, with this
+/// reason; the test then returns.
+#[expect(clippy::print_stdout, reason = "the runner reads the standard output")]
+pub fn skip(reason: &str) {
+    println!("[skipped] {reason}");
+}
+
+/// Says that the running test does a part of its work again. `cargo xtask test` counts that, with this reason.
+#[expect(clippy::print_stdout, reason = "the runner reads the standard output")]
+pub fn try_again(reason: &str) {
+    println!("[tried again] {reason}");
+}

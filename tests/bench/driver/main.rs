@@ -1,5 +1,5 @@
 //! Measures what this library costs beside the C one, in the machine that it runs in:
-//! `bench-driver DEVICE ADDRESS SUBJECT DIRECTORY...`, with an address of the device, and
+//! `bench-driver [--compare FILE | --renew] DEVICE ADDRESS SUBJECT DIRECTORY...`, with an address of the device, and
 //!
 //! - `connect` and the directories of our programs, linked dynamically and statically, for
 //!   [what a connection costs](connect);
@@ -9,8 +9,12 @@
 //! - `alone` and the directory of our static program for [what it takes](alone), with an exit status.
 //!
 //! What varies is measured in rounds, in which ours and the C program run by turns.
+//!
+//! With `--compare` the exit status says whether every figure lies in its band of the [baseline] FILE; with
+//! `--renew` the lines of a new baseline are printed, each behind `baseline` and a tab.
 
 mod alone;
+mod baseline;
 mod connect;
 mod data;
 mod endpoint;
@@ -25,21 +29,25 @@ mod trace;
 use std::env;
 use std::error::Error;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use nix::sys::personality::{self, Persona};
 use rdmacm::device;
 
-use crate::table::Table;
+use crate::baseline::{Baseline, Renewed};
+use crate::table::{Row, Table};
 
 const PORT: &str = "7471";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     let arguments: Vec<&OsStr> = arguments.iter().map(|argument| &**argument).collect();
-    let [name, address, subject, directories @ ..] = &arguments[..] else {
-        return Err("usage: bench-driver device address subject directory ...".into());
+    let (task, arguments) = Task::parse(&arguments);
+    let [name, address, subject, directories @ ..] = arguments else {
+        let usage = "bench-driver [--compare file | --renew] device address subject directory ...";
+        return Err(format!("usage: {usage}").into());
     };
     let name = name.to_str().ok_or("the device's name is not text")?;
     let address = address.to_str().ok_or("the address is not text")?;
@@ -57,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (Some("calls"), [directory]) => data::calls(&device, address, Path::new(directory)),
         (Some("latency"), [directory]) => data::latency(&device, address, Path::new(directory)),
         (Some("rates"), [directory]) => data::rates(&device, address, Path::new(directory)),
-        (Some("posts"), [directory]) => posts::rows(address, Path::new(directory)),
+        (Some("posts"), [directory]) => posts::rows(&device, address, Path::new(directory)),
         (Some("alone"), [directory]) => alone::rows(&device, address, Path::new(directory)),
         (Some("endpoint"), [directory]) => {
             names = ["safe", "other"];
@@ -72,8 +80,78 @@ fn main() -> Result<(), Box<dyn Error>> {
     write!(io::stdout(), "{}", Table { names, rows: &rows })?;
     let missed = rows.iter().any(|row| !row.is_reached());
     if missed && subject.to_str() == Some("alone") {
-        Err("a goal is missed".into())
-    } else {
-        Ok(())
+        return Err("a goal is missed".into());
+    }
+    task.carry_out(&rows)
+}
+
+/// What is done with the rows besides showing them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task<'a> {
+    Show,
+    /// Compare them with the baseline in this file.
+    Compare(&'a Path),
+    /// Print a new baseline.
+    Renew,
+}
+
+impl<'a> Task<'a> {
+    /// Splits the arguments into the task and the rest.
+    fn parse<'b>(arguments: &'b [&'a OsStr]) -> (Self, &'b [&'a OsStr]) {
+        match arguments {
+            [option, file, rest @ ..] if *option == "--compare" => {
+                (Self::Compare(Path::new(*file)), rest)
+            }
+            [option, rest @ ..] if *option == "--renew" => (Self::Renew, rest),
+            _ => (Self::Show, arguments),
+        }
+    }
+
+    fn carry_out(self, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+        let mut out = io::stdout();
+        match self {
+            Self::Show => Ok(()),
+            Self::Renew => {
+                for line in Renewed(rows).to_string().lines() {
+                    writeln!(out, "baseline\t{line}")?;
+                }
+                Ok(())
+            }
+            Self::Compare(file) => {
+                let named = |error: &dyn Error| format!("{}: {error}", file.display());
+                let text = fs::read_to_string(file).map_err(|error| named(&error))?;
+                let baseline = Baseline::parse(&text).map_err(|error| named(&*error))?;
+                let deviations = baseline.deviations(rows);
+                for deviation in &deviations {
+                    writeln!(out, "{deviation}")?;
+                }
+                let name = file.display();
+                if baseline.unmeasured() > 0 {
+                    writeln!(out, "{} rows have no figure in {name}", baseline.unmeasured())?;
+                }
+                if deviations.is_empty() {
+                    writeln!(out, "every figure lies in its band of {name}")?;
+                    return Ok(());
+                }
+                Err(format!("{} figures differ from {name}", deviations.len()).into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn task_is_read_from_the_first_arguments() {
+        let parsed = |line: &'static str| {
+            let arguments: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
+            let (task, rest) = Task::parse(&arguments);
+            (task, rest.len())
+        };
+        assert_eq!(parsed("rxe0 10.0.0.1 posts /x"), (Task::Show, 4));
+        assert_eq!(parsed("--renew rxe0 10.0.0.1"), (Task::Renew, 2));
+        assert_eq!(parsed("--compare file rxe0"), (Task::Compare(Path::new("file")), 1));
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Row {
     /// Where the ratio lies with a confidence of at least 95 %, if it varies.
     pub(crate) interval: Option<[f64; 2]>,
     pub(crate) goal: Option<Goal>,
+    /// How far counts may move from one run to the next, if not as far as usual.
+    pub(crate) spread: Option<f64>,
 }
 
 /// Where the ratio must lie, and all of its interval; or ours, whatever C's is.
@@ -40,7 +42,8 @@ impl fmt::Display for Goal {
 impl Row {
     /// Of numbers that do not vary.
     pub(crate) fn exact(name: impl Into<String>, unit: &'static str, ours: f64, c: f64) -> Self {
-        Self { name: name.into(), unit, ours, c, ratio: ours / c, interval: None, goal: None }
+        let (name, ratio) = (name.into(), ours / c);
+        Self { name, unit, ours, c, ratio, interval: None, goal: None, spread: None }
     }
 
     /// Of pairs of runs, one of each program: medians. The ratio is the median of the pairs' ratios,
@@ -61,6 +64,7 @@ impl Row {
             ratio: ratios.median(),
             interval: Some(ratios.median_interval()),
             goal: None,
+            spread: None,
         }
     }
 

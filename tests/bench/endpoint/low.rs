@@ -15,8 +15,8 @@ use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::Result;
-use rdmacm::addr::{AddrInfoFlags, Hints, getaddrinfo};
-use rdmacm::cm::{CmId, ConnParam, EndpointQueuePair, EventChannel, PortSpace};
+use rdmacm::addr::{AddrInfoFlags, AddrInfoHints};
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, EventChannel, PortSpace, getaddrinfo};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, QueuePairCaps,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
@@ -72,9 +72,9 @@ fn pairs(
 ) -> Outcome<Vec<[Low; 2]>> {
     let address = address.to_string();
     let caps = QueuePairCaps { max_send_wr: depth, max_recv_wr: depth, ..QueuePairCaps::default() };
-    let endpoint = EndpointQueuePair { caps, ..EndpointQueuePair::default() };
-    let hints = Hints { port_space: Some(PortSpace::Tcp), ..Hints::default() };
-    let passive = Hints { flags: AddrInfoFlags::PASSIVE, ..hints };
+    let endpoint = EndpointQpInit { caps, ..EndpointQpInit::default() };
+    let hints = AddrInfoHints { port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
+    let passive = AddrInfoHints { flags: AddrInfoFlags::PASSIVE, ..hints };
     let id = |hints| -> Outcome<CmId> {
         let found = getaddrinfo(Some(&address), Some(PORT), Some(hints))?;
         Ok(CmId::create_ep(found.first().ok_or("no such address")?, Some(&endpoint))?)

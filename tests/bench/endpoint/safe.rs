@@ -30,7 +30,8 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
     let settings = Settings {
         send_buffers: DEPTH,
         receive_buffers: DEPTH,
-        buffer_size: size,
+        send_buffer_size: size,
+        receive_buffer_size: size,
         busy_poll: match waiting {
             Waiting::Sleeps | Waiting::Deaf => Duration::ZERO,
             Waiting::Polls => PATIENCE,
@@ -54,7 +55,8 @@ pub(crate) fn many(address: IpAddr, count: usize) -> Outcome<Vec<[Connection; 2]
     let settings = Settings {
         send_buffers: many::BUFFERS,
         receive_buffers: many::BUFFERS,
-        buffer_size: many::SIZE,
+        send_buffer_size: many::SIZE,
+        receive_buffer_size: many::SIZE,
         ..Settings::default()
     };
     let listener = listener(address)?;

@@ -1,0 +1,100 @@
+//! Memory whose queue pair or registration the kernel refuses to destroy: the device may write to it still.
+
+use std::fs;
+use std::ops::Range;
+
+use rdmacm::verbs::{
+    AccessFlags, Buffer, BufferQueues, CompletionQueue, MemoryRegion, ProtectionDomain, QpState,
+    QueuePair, QueuePairAttributes, QueuePairInit,
+};
+
+use crate::child::in_child;
+use crate::kt::{Kept, Kt};
+
+/// More than the allocator takes from memory that it has, and than anything else is mapped for.
+const LENGTH: usize = 3 << 20;
+
+/// Returns `true` if all of `range` is mapped in this process.
+fn is_mapped(range: &Range<usize>) -> bool {
+    let maps = fs::read_to_string("/proc/self/maps").expect("list the mappings");
+    let mut mapped = maps.lines().filter_map(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).expect("an address");
+        Some(address(start)..address(end))
+    });
+    mapped.any(|mapped| mapped.start <= range.start && range.end <= mapped.end)
+}
+
+/// A queue pair of `kt0` to which receives can be posted.
+fn initialized(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair {
+    let qp = QueuePair::new(pd, &QueuePairInit::new(cq)).expect("queue pair");
+    let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);
+    let init = init.pkey_index(0).port(1).access(AccessFlags::empty());
+    qp.modify(&init).expect("modify");
+    qp
+}
+
+/// The buffers of a queue pair stay registered and mapped as long as the kernel has the queue pair. With the refusal, memory that
+/// is freed before the queue pair is destroyed is noticed each time.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn posted_buffers_outlive_refused_queue_pair() {
+    let kt = Kt::load();
+    // Memory that is kept for the device keeps its context open until the process ends.
+    in_child(|| {
+        let context = kt.context();
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+        let mut queues = BufferQueues::new(initialized(&pd, &cq));
+        let buffer = Buffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
+        let start = buffer.as_ptr().addr();
+        let memory = start..start + LENGTH;
+        queues.receive(buffer).expect("post a receive");
+
+        let keeping = kt.keep(Kept::QueuePairs);
+        drop(queues);
+        assert_eq!((kt.count("qp"), kt.count("mr")), (1, 1));
+        assert!(is_mapped(&memory), "the device may write to it");
+        drop(keeping);
+    });
+    assert_eq!((kt.count("qp"), kt.count("mr"), kt.count("context")), (0, 0, 0));
+}
+
+/// The buffers go with their queue pair where the kernel destroys it.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn posted_buffers_go_with_their_queue_pair() {
+    let kt = Kt::load();
+    let context = kt.context();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+    let mut queues = BufferQueues::new(initialized(&pd, &cq));
+    let buffer = Buffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
+    let start = buffer.as_ptr().addr();
+    queues.receive(buffer).expect("post a receive");
+    drop(queues);
+    assert_eq!((kt.count("qp"), kt.count("mr")), (0, 0));
+    assert!(!is_mapped(&(start..start + LENGTH)), "it is freed");
+}
+
+/// Memory of the library stays mapped as long as the kernel has its registration.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn memory_outlives_refused_deregistration() {
+    let kt = Kt::load();
+    in_child(|| {
+        let context = kt.context();
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let region = MemoryRegion::alloc(&pd, LENGTH, access).expect("memory region");
+        let start = region.as_ptr().addr().get();
+        let memory = start..start + LENGTH;
+
+        let keeping = kt.keep(Kept::MemoryRegions);
+        drop(region);
+        assert_eq!(kt.count("mr"), 1);
+        assert!(is_mapped(&memory), "the device may write to it");
+        drop(keeping);
+    });
+    assert_eq!((kt.count("mr"), kt.count("context")), (0, 0));
+}

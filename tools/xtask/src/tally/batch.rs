@@ -99,12 +99,12 @@ impl<'a> Batch<'a> {
 
     /// Runs the tests. A guest in which a test does not end in time, or that ends during a test, is followed by another
     /// one for the tests that are left. A test runs once more if its guest's kernel broke by no fault of the test, or if
-    /// siw stopped it.
+    /// siw or the C programs alone failed it.
     pub(crate) fn run(&self, progress: &Progress) -> Result<Ended> {
         let mut run = Run::new(self.name(), progress)?;
         let result = run.all(self, self.tests.clone(), true).and_then(|()| {
-            let stopped = std::mem::take(&mut run.stopped);
-            if stopped.is_empty() { Ok(()) } else { run.all(self, stopped, false) }
+            let put_aside = std::mem::take(&mut run.put_aside);
+            if put_aside.is_empty() { Ok(()) } else { run.all(self, put_aside, false) }
         });
         progress.leave(&run.name);
         let Run { mut ended, log, .. } = run;
@@ -175,25 +175,26 @@ struct Run<'a> {
     progress: &'a Progress,
     log: Log,
     ended: Ended,
-    /// The tests that siw stopped.
-    stopped: Vec<String>,
+    /// The tests that failed by no fault of this project, and that run once more.
+    put_aside: Vec<String>,
 }
 
 impl<'a> Run<'a> {
     fn new(name: String, progress: &'a Progress) -> Result<Self> {
         let log = Log::create(&name)?;
         let ended = Ended { success: true, ..Ended::default() };
-        Ok(Self { name, progress, log, ended, stopped: Vec::new() })
+        Ok(Self { name, progress, log, ended, put_aside: Vec::new() })
     }
 
-    /// Runs `tests` in as many guests as that takes. If `may_stop`, a test that siw stops is put aside and not counted.
-    fn all(&mut self, batch: &Batch<'_>, mut tests: Vec<String>, may_stop: bool) -> Result<()> {
+    /// Runs `tests` in as many guests as that takes. If `may_rerun`, a test that fails by no fault of this project is put
+    /// aside and not counted.
+    fn all(&mut self, batch: &Batch<'_>, mut tests: Vec<String>, may_rerun: bool) -> Result<()> {
         let mut faults = 0;
         while !tests.is_empty() {
             self.progress.begin(&self.name, "booting");
             let limit = batch.guest.limit;
             let (watch, last) = (Watch::default(), Instant::now());
-            let mut heard = Heard { run: self, watch, limit, last, may_stop };
+            let mut heard = Heard { run: self, watch, limit, last, may_rerun };
             let outcome = batch.run_once(&tests, &mut heard);
             let mut watch = heard.watch;
             let during = watch.running().map(|running| running.test.clone());
@@ -246,8 +247,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counts and shows a test's end. If `may_stop`, a test that siw stopped is put aside.
-    fn count(&mut self, ending: &Ending, may_stop: bool) {
+    /// Counts and shows a test's end. If `may_rerun`, a test that failed by no fault of this project is put aside.
+    fn count(&mut self, ending: &Ending, may_rerun: bool) {
         let Ending { test, outcome, tried_again, .. } = ending;
         self.progress.end(&self.name, ending);
         let again = tried_again.iter().map(|why| format!("{test}: {why}"));
@@ -256,15 +257,17 @@ impl<'a> Run<'a> {
         match outcome {
             TestOutcome::Passed => counts.passed += 1,
             TestOutcome::Skipped(_) => counts.skipped += 1,
-            TestOutcome::Failed(_) if may_stop && ending.is_stopped_by_siw() => {
-                self.ended.reruns.push(format!("{test}: siw stopped it"));
-                self.stopped.push(test.clone());
-                self.progress.expect(1);
-            }
-            TestOutcome::Failed(_) => {
-                counts.failed += 1;
-                self.ended.failed.push(test.clone());
-            }
+            TestOutcome::Failed(_) => match ending.foreign_fault() {
+                Some(fault) if may_rerun => {
+                    self.ended.reruns.push(format!("{test}: {fault}"));
+                    self.put_aside.push(test.clone());
+                    self.progress.expect(1);
+                }
+                _ => {
+                    counts.failed += 1;
+                    self.ended.failed.push(test.clone());
+                }
+            },
         }
     }
 }
@@ -277,7 +280,7 @@ struct Heard<'a, 'b> {
     limit: Duration,
     /// When the guest said something last.
     last: Instant,
-    may_stop: bool,
+    may_rerun: bool,
 }
 
 impl Listener for Heard<'_, '_> {
@@ -295,7 +298,7 @@ impl Listener for Heard<'_, '_> {
         for happened in self.watch.feed(&bytes, Instant::now()) {
             match happened {
                 Happening::Began(test) => self.run.progress.begin(&self.run.name, &test),
-                Happening::Ended(ending) => self.run.count(&ending, self.may_stop),
+                Happening::Ended(ending) => self.run.count(&ending, self.may_rerun),
                 // It names the tests that failed, whose text has been shown.
                 Happening::Summary(_) => {}
             }
@@ -386,30 +389,36 @@ mod tests {
     }
 
     /// Hears `output` as that of a batch's program, whose tests have 7 s each, and then calls `look`.
-    fn heard<T>(output: &str, may_stop: bool, look: impl FnOnce(&Heard<'_, '_>) -> T) -> T {
+    fn heard<T>(output: &str, may_rerun: bool, look: impl FnOnce(&Heard<'_, '_>) -> T) -> T {
         let progress = Progress::default();
         let mut run = Run::new("unit-test".to_owned(), &progress).expect("a log");
         let limit = Duration::from_secs(7);
         let (watch, last) = (Watch::default(), Instant::now());
-        let mut heard = Heard { run: &mut run, watch, limit, last, may_stop };
+        let mut heard = Heard { run: &mut run, watch, limit, last, may_rerun };
         heard.hear(Frame::Output(output.as_bytes().to_vec())).expect("it is heard");
         look(&heard)
     }
 
     #[test]
-    fn test_that_siw_stopped_is_put_aside_once() {
+    fn test_that_others_failed_is_put_aside_once() {
         let output = "test a ... ok\ntest b ... thread 'b' (1) panicked at a.rs:1:1:\n\
             siw has left bytes lying: x\nFAILED\ntest c ... [skipped] no\nok\n\
-            test d ... [tried again] late\nok\ntest e ... FAILED\n";
+            test d ... [tried again] late\nok\ntest e ... FAILED\n\
+            test e::c_serves_c ... FAILED\n";
         heard(output, true, |heard| {
-            assert_eq!(heard.run.stopped, ["b"]);
+            assert_eq!(heard.run.put_aside, ["b", "e::c_serves_c"]);
             assert_eq!(heard.run.ended.counts, Counts { passed: 2, failed: 1, skipped: 1 });
             assert_eq!(heard.run.ended.failed, ["e"]);
-            assert_eq!(heard.run.ended.reruns, ["b: siw stopped it", "d: late"]);
+            let c_alone = "e::c_serves_c: the C programs failed among themselves";
+            assert_eq!(heard.run.ended.reruns, ["b: siw stopped it", "d: late", c_alone]);
         });
         heard(output, false, |heard| {
-            assert!(heard.run.stopped.is_empty());
-            assert_eq!(heard.run.ended.failed, ["b", "e"], "the second time it counts");
+            assert!(heard.run.put_aside.is_empty());
+            assert_eq!(
+                heard.run.ended.failed,
+                ["b", "e", "e::c_serves_c"],
+                "the second time it counts"
+            );
         });
     }
 

@@ -11,6 +11,9 @@ use crate::tally::libtest::{self, Counts, RESULT};
 /// How the panic begins of a test that siw has stopped: see `Process` of the tests.
 const STOPPED_BY_SIW: &str = "siw has left bytes lying: ";
 
+/// How the name of a test ends that runs the C programs on both sides: it shows what they do in this test bed.
+const C_ALONE: &str = "::c_serves_c";
+
 /// How a line begins by which a test says that it does not run on this kernel, and why. See `skip` of the tests.
 const SKIPPED: &str = "[skipped] ";
 
@@ -41,10 +44,17 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Whether siw stopped the program that the test waited for. The first panic decides.
-    pub(crate) fn is_stopped_by_siw(&self) -> bool {
-        let Outcome::Failed(text) = &self.outcome else { return false };
-        first_panic(text).is_some_and(|message| message.starts_with(STOPPED_BY_SIW))
+    /// Why the test failed by no fault of this project, if it did: siw stopped the program that the test waited for (the
+    /// first panic decides), or no program of this project took part.
+    pub(crate) fn foreign_fault(&self) -> Option<&'static str> {
+        let Outcome::Failed(text) = &self.outcome else { return None };
+        if first_panic(text).is_some_and(|message| message.starts_with(STOPPED_BY_SIW)) {
+            Some("siw stopped it")
+        } else if self.test.ends_with(C_ALONE) {
+            Some("the C programs failed among themselves")
+        } else {
+            None
+        }
     }
 }
 
@@ -272,7 +282,7 @@ mod tests {
                 .collect();
             let outcome = Outcome::Failed(format!("said before\n{text}"));
             let (test, tried_again) = ("a".to_owned(), vec![]);
-            Ending { test, outcome, time: Duration::ZERO, tried_again }.is_stopped_by_siw()
+            Ending { test, outcome, time: Duration::ZERO, tried_again }.foreign_fault().is_some()
         };
         let by_siw = "siw has left bytes lying: \"rping\" did not end";
         assert!(stopped(&[by_siw]) && stopped(&[by_siw, "another"]));

@@ -6,6 +6,7 @@
 pub use crate::addr::fuzzing::address;
 pub use crate::cm::fuzzing::{answers, events};
 pub use crate::device::fuzzing::{netlink, sysfs};
-pub use crate::drivers::fuzzing::{rxe_ring, siw_ring};
+pub use crate::drivers::rxe::fuzzing::ring as rxe_ring;
+pub use crate::drivers::siw::fuzzing::ring as siw_ring;
 pub use crate::endpoint::fuzzing::endpoint;
 pub use crate::verbs::fuzzing::completions;

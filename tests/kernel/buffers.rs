@@ -32,7 +32,8 @@ impl Side {
         let (send_cq, recv_cq) = (cq(), cq());
         let caps = QueuePairCaps { max_send_wr: 2, max_recv_wr: 2, ..QueuePairCaps::default() };
         let init = QueuePairInit { caps, recv_cq: &recv_cq, ..QueuePairInit::new(&send_cq) };
-        let queues = BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair"));
+        let queues =
+            BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair")).expect("queues");
         let buffers = Buffer::alloc(&pd, 4, 100).expect("buffers");
         Self { id, queues, buffers }
     }
@@ -174,7 +175,7 @@ fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     let cq = CompletionQueue::new(&context, 8, None).expect("completion queue");
     let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
     let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
-    let queues = BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair"));
+    let queues = BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair")).expect("queues");
     let buffers = Buffer::alloc(&pd, 8, GRH_LENGTH + 8).expect("buffers");
     let gid = id.route().expect("route").local.gid;
     let mut gids = device("rxe0").port(1).expect("port").gids().expect("GIDs");

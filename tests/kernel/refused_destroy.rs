@@ -45,7 +45,7 @@ fn posted_buffers_outlive_refused_queue_pair() {
         let context = kt.context();
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-        let mut queues = BufferQueues::new(initialized(&pd, &cq));
+        let mut queues = BufferQueues::new(initialized(&pd, &cq)).expect("queues");
         let buffer = Buffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
         let start = buffer.as_ptr().addr();
         let memory = start..start + LENGTH;
@@ -68,7 +68,7 @@ fn posted_buffers_go_with_their_queue_pair() {
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-    let mut queues = BufferQueues::new(initialized(&pd, &cq));
+    let mut queues = BufferQueues::new(initialized(&pd, &cq)).expect("queues");
     let buffer = Buffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
     let start = buffer.as_ptr().addr();
     queues.receive(buffer).expect("post a receive");

@@ -58,7 +58,7 @@ fn connected(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
     for channel in [&ours, &theirs] {
         channel.expect_event(EventType::Established).expect("connected");
     }
-    (id, BufferQueues::new(qp), buffers, server)
+    (id, BufferQueues::new(qp).expect("queues"), buffers, server)
 }
 
 /// What the kernel was not told of stands in the queue: it goes out with what comes next, and nobody may have its

@@ -30,6 +30,8 @@ pub(crate) struct Capabilities {
 /// How a request completes that is posted to a queue pair in ERR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushMode {
+    /// The device completes it.
+    Device,
     /// The kernel has to be asked: it flushes when the queue pair is moved to ERR once more.
     OnRequest,
     /// The library completes what the kernel has left: [`OrphanedRequests`](super::OrphanedRequests).

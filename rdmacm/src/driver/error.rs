@@ -75,6 +75,8 @@ pub(crate) type Posted<T = ()> = Result<T, PostError>;
 /// Why polling failed.
 #[derive(Debug)]
 pub(crate) enum PollError {
+    /// There is no ring to poll.
+    Absent(&'static str),
     /// A value that the kernel shares or answers is out of range.
     Malformed(&'static str),
     /// The command was refused.

@@ -65,6 +65,8 @@ macro_rules! drivers {
         #[repr(u8)]
         pub(crate) enum AnySendRing {
             $($(#[$attribute])* $name(<$name as Driver>::SendRing),)+
+            /// There is none, and why.
+            Absent(&'static str),
         }
 
         /// The posted end of a receive queue.
@@ -217,7 +219,7 @@ macro_rules! drivers {
             ) -> Result<usize, PollError> {
                 match self {
                     $($(#[$attribute])* Self::$name(ring) => ring.poll(file, into),)+
-                    Self::Absent(why) => Err(PollError::Malformed(why)),
+                    Self::Absent(why) => Err(PollError::Absent(why)),
                 }
             }
 
@@ -267,6 +269,7 @@ macro_rules! drivers {
                     $($(#[$attribute])* Self::$name(ring) => unsafe {
                         ring.store(at, state, request)
                     },)+
+                    Self::Absent(why) => Err(PostError::Invalid(why)),
                 }
             }
 
@@ -283,11 +286,17 @@ macro_rules! drivers {
 
             #[inline(always)]
             fn ring(&mut self, at: Doorbell<'_>) -> Posted {
-                match self { $($(#[$attribute])* Self::$name(ring) => ring.ring(at),)+ }
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.ring(at),)+
+                    Self::Absent(_) => Ok(()),
+                }
             }
 
             fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
-                match self { $($(#[$attribute])* Self::$name(ring) => ring.orphans(),)+ }
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.orphans(),)+
+                    Self::Absent(_) => None,
+                }
             }
         }
 

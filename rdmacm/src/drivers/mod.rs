@@ -12,11 +12,11 @@
 //! | `Unknown` | none | connection manager only |
 
 pub(crate) mod any;
-#[cfg(fuzzing)]
-pub(crate) mod fuzzing;
 mod generic;
 #[cfg(test)]
 pub(crate) mod null;
-mod rxe;
-mod siw;
+#[cfg(fuzzing)]
+mod other_end;
+pub(crate) mod rxe;
+pub(crate) mod siw;
 mod unknown;

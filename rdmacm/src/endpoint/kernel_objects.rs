@@ -65,7 +65,7 @@ impl NewEndpoint {
             send_cq: &send_cq,
             ..QueuePairInit::new(&recv_cq)
         };
-        let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?);
+        let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?)?;
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let sends = count(settings.send_buffers);
         let receives = count(receives);

@@ -56,6 +56,13 @@ impl DeviceContext {
         self.is_removed.load(Ordering::Relaxed)
     }
 
+    /// Returns `true` if a command would surely be refused neither because of a fork nor because the device was removed. If
+    /// this is `false`, [`CommandContext::check`] tells.
+    #[inline]
+    pub(crate) fn is_usable_fast(&self) -> bool {
+        self.file.surely_belongs_here() && !self.is_removed()
+    }
+
     /// Records that the device was removed. One that comes back is another device.
     pub(crate) fn set_removed(&self) {
         self.is_removed.store(true, Ordering::Relaxed);

@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 
 use super::address_handle::AddressHandle;
 use super::buffer::Buffer;
-use super::completion::CompletionQueue;
 use super::memory_window::{BindRequest, MemoryWindow};
 use super::outstanding::Outstanding;
+use super::post::OwnedRings;
 use super::queue_pair::QueuePair;
 use super::{
     Completion, Destination, Payload, QpType, QueuePairCaps, ReceiveRequest, SendFlags,
@@ -25,18 +25,18 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::unpoisoned;
 
-/// The two queues of a queue pair, to which [`Buffer`]s are posted without `unsafe`: whoever posts
-/// a buffer gives it away, and has it back with its completion.
+/// The two queues of a queue pair, to which [`Buffer`]s are posted without `unsafe`: a post takes a buffer, and its completion
+/// gives it back.
 ///
-/// They are to be all that posts to the queue pair, and all that polls its completion queues: a
-/// completion that somebody else polls keeps its buffer until the queue pair is gone. Completions
-/// of other requests that are polled here are lost.
+/// They own the queues, and those that the requests complete on: until they are dropped, posting to the queue pair and polling
+/// its completion queues by other means are errors ([`ErrorKind::Invalid`]). No lock is taken for a post or a poll. Completions
+/// of requests that were posted before, or by another queue pair on the completion queues, are lost.
 ///
-/// Dropped, they leave the buffers that are posted to the queue pair, which lets go of them when it
-/// is destroyed itself: after its last handle, of which an id may have one.
+/// When they are dropped, the buffers that are posted stay with the queue pair until that is destroyed: after its last handle,
+/// of which an id may have one.
 #[derive(Debug)]
 pub struct BufferQueues {
-    qp: QueuePair,
+    rings: OwnedRings,
     /// The buffers of the requests that are posted.
     posted: Outstanding<Buffer>,
     /// The objects that requests among them use, with their identifiers, which ascend.
@@ -64,10 +64,17 @@ impl From<BufferRefused> for Error {
 }
 
 impl BufferQueues {
-    /// Takes over the posting to `qp`.
-    pub fn new(qp: QueuePair) -> Self {
+    /// Takes the queues of `qp`, and its completion queues.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`] if another `BufferQueues` has one of the queues.
+    /// - [`ErrorKind::WouldDeadlock`] if this thread holds one of the queues.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn new(qp: QueuePair) -> Result<Self> {
         let (posted, companions) = tables(qp.qp_type(), qp.caps());
-        Self { qp, posted, companions, done: Default::default() }
+        let rings = OwnedRings::take(qp)?;
+        Ok(Self { rings, posted, companions, done: Default::default() })
     }
 
     /// Allocates what it takes to have `buffers` posted at once, or as many as there may be. Without this that is
@@ -78,7 +85,7 @@ impl BufferQueues {
 
     /// The queue pair.
     pub fn qp(&self) -> &QueuePair {
-        &self.qp
+        self.rings.qp()
     }
 
     /// How many buffers are posted.
@@ -174,7 +181,7 @@ impl BufferQueues {
         // SAFETY: the registration stays until the bind has completed, or the kernel refuses the bind: the window holds it.
         // The memory is a `Memory`, so that any access is as if the region had been registered with it. The identifier is of
         // our own.
-        let posted = unsafe { bind_with_care(&self.qp, &request) };
+        let posted = unsafe { bind_with_care(&mut self.rings, &request) };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
@@ -194,10 +201,10 @@ impl BufferQueues {
         // stays until the request has completed or the queue pair is destroyed, unless it is not
         // posted; the buffer keeps it allocated and registered, and there nobody writes to it or
         // reads it. The identifier is of our own.
-        let posted = match unsafe { self.qp.try_post_send(&request) } {
+        let posted = match unsafe { self.rings.try_post_send(&request) } {
             Some(rung) => rung.map_err(Failure::of_ringing),
             // SAFETY: as above.
-            None => unsafe { send_with_care(&self.qp, &request) },
+            None => unsafe { send_with_care(&mut self.rings, &request) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
@@ -216,10 +223,10 @@ impl BufferQueues {
         let (wr_id, piece) = self.put(buffer, length)?;
         let request = ReceiveRequest { wr_id, scatter: &[piece] };
         // SAFETY: as in `send`.
-        let posted = match unsafe { self.qp.try_post_recv(&request) } {
-            Some(settled) => settled.map_err(Failure::of_ringing),
+        let posted = match unsafe { self.rings.try_post_recv(&request) } {
+            Some(rung) => rung.map_err(Failure::of_ringing),
             // SAFETY: as in `send`.
-            None => unsafe { receive_with_care(&self.qp, &request) },
+            None => unsafe { receive_with_care(&mut self.rings, &request) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
@@ -228,7 +235,7 @@ impl BufferQueues {
     /// identifier of that, and the bytes.
     #[inline(always)]
     fn put(&mut self, buffer: Buffer, length: usize) -> Result<(u64, Sge), BufferRefused> {
-        if buffer.pd() != self.qp.pd() {
+        if buffer.pd() != self.qp().pd() {
             return Err(self.unfit(buffer, libc::EINVAL, "it is of another protection domain"));
         }
         let Some(piece) = buffer.sge(length) else {
@@ -243,7 +250,7 @@ impl BufferQueues {
     #[cold]
     fn unfit(&self, buffer: Buffer, errno: i32, reason: &'static str) -> BufferRefused {
         let kind = ErrorKind::Invalid { errno, reason: reason.into() };
-        let subject = format!("queue pair {}", self.qp.number());
+        let subject = format!("queue pair {}", self.qp().number());
         BufferRefused { buffer: Some(buffer), error: Error::new("post a buffer to", subject, kind) }
     }
 
@@ -262,11 +269,11 @@ impl BufferQueues {
 
     /// Hands over what has completed, with the buffers; how many.
     ///
-    /// [`CompletionQueue::poll`].
+    /// [`CompletionQueue::poll`](super::CompletionQueue::poll).
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`].
+    /// Those of [`CompletionQueue::poll`](super::CompletionQueue::poll).
     pub fn poll(&mut self, mut each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
         Ok(self.poll_received(&mut each)? + self.poll_sent(each)?)
     }
@@ -275,62 +282,63 @@ impl BufferQueues {
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`].
+    /// Those of [`CompletionQueue::poll`](super::CompletionQueue::poll).
     pub fn poll_received(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, posted, companions, done } = self;
-        poll(qp.recv_cq(), done, qp.number(), posted, companions, each)
+        let Self { rings, posted, companions, done } = self;
+        let number = rings.qp().number();
+        poll(done, number, posted, companions, |done| rings.poll_recv(done), each)
     }
 
-    /// The same for sends alone; nothing where one completion queue has both.
+    /// Passes completions of sends, with their buffers, to `each`. Returns their number: 0 if one completion queue has all,
+    /// which [`poll_received`](Self::poll_received) polls.
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`].
+    /// Those of [`CompletionQueue::poll`](super::CompletionQueue::poll).
     pub fn poll_sent(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        let Self { qp, posted, companions, done } = self;
-        match qp.send_cq() == qp.recv_cq() {
-            true => Ok(0),
-            false => poll(qp.send_cq(), done, qp.number(), posted, companions, each),
-        }
+        let Self { rings, posted, companions, done } = self;
+        let number = rings.qp().number();
+        let poll_ring = |done: &mut [Completion]| rings.poll_send(done).unwrap_or(Ok(0));
+        poll(done, number, posted, companions, poll_ring, each)
     }
 }
 
-/// Posts a request, wherever the queue pair is, and whoever has the queue.
+/// Posts a request of any kind, in any state of the queue pair.
 ///
 /// # Safety
 ///
-/// That of [`SendQueue::push`](super::SendQueue::push).
+/// The caller keeps the contract of [`SendQueue::push`](super::SendQueue::push).
 #[cold]
-unsafe fn send_with_care(qp: &QueuePair, request: &SendRequest<'_>) -> Result<(), Failure> {
-    let mut queue = qp.send_queue().map_err(Failure::unposted)?;
+unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> Result<(), Failure> {
     // SAFETY: the contract of this function is that of the callee.
-    unsafe { queue.push(request) }.map_err(Failure::unposted)?;
-    queue.ring().map_err(Failure::of_ringing)
+    unsafe { rings.store_send(request) }.map_err(Failure::unposted)?;
+    rings.ring_send().map_err(Failure::of_ringing)
 }
 
-/// Posts a bind, wherever the queue pair is, and whoever has the queue.
+/// Posts a bind, in any state of the queue pair.
 ///
 /// # Safety
 ///
-/// That of [`SendQueue::bind_window`](super::SendQueue::bind_window).
-unsafe fn bind_with_care(qp: &QueuePair, request: &BindRequest<'_>) -> Result<(), Failure> {
-    let mut queue = qp.send_queue().map_err(Failure::unposted)?;
+/// The caller keeps the contract of [`SendQueue::bind_window`](super::SendQueue::bind_window).
+unsafe fn bind_with_care(rings: &mut OwnedRings, request: &BindRequest<'_>) -> Result<(), Failure> {
     // SAFETY: the contract of this function is that of the callee.
-    unsafe { queue.bind_window(request) }.map_err(Failure::unposted)?;
-    queue.ring().map_err(Failure::of_ringing)
+    unsafe { rings.store_bind(request) }.map_err(Failure::unposted)?;
+    rings.ring_send().map_err(Failure::of_ringing)
 }
 
-/// The same of a receive.
+/// Posts a receive request, in any state of the queue pair.
 ///
 /// # Safety
 ///
-/// That of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+/// The caller keeps the contract of [`ReceiveQueue::push`](super::ReceiveQueue::push).
 #[cold]
-unsafe fn receive_with_care(qp: &QueuePair, request: &ReceiveRequest<'_>) -> Result<(), Failure> {
-    let mut queue = qp.receive_queue().map_err(Failure::unposted)?;
+unsafe fn receive_with_care(
+    rings: &mut OwnedRings,
+    request: &ReceiveRequest<'_>,
+) -> Result<(), Failure> {
     // SAFETY: the contract of this function is that of the callee.
-    unsafe { queue.push(request) }.map_err(Failure::unposted)?;
-    queue.ring().map_err(Failure::of_ringing)
+    unsafe { rings.store_recv(request) }.map_err(Failure::unposted)?;
+    rings.ring_recv().map_err(Failure::of_ringing)
 }
 
 /// What is to hold the buffers of a queue pair, and the address handles: with room for those of a whole
@@ -365,40 +373,41 @@ const FEW: usize = 2;
 /// How many are taken at once where those were not all.
 const MANY: usize = 32;
 
-/// Hands over what has completed on `cq` of queue pair `number`.
+/// Passes the completions that `poll_ring` takes off a queue, and that are those of queue pair `number`, to `each`.
+#[inline(always)]
 fn poll(
-    cq: &CompletionQueue,
     done: &mut [Completion],
     number: u32,
     posted: &mut Outstanding<Buffer>,
     companions: &mut VecDeque<(u64, Companion)>,
+    mut poll_ring: impl FnMut(&mut [Completion]) -> Result<usize>,
     mut each: impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
     let mut polled = 0;
-    let count = cq.poll_inlined(done)?;
+    let count = poll_ring(done)?;
     for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
         polled += usize::from(hand_over(completion, posted, companions, &mut each));
     }
     if count == done.len() {
-        polled += poll_many(cq, number, posted, companions, &mut each)?;
+        polled += poll_many(number, posted, companions, &mut poll_ring, &mut each)?;
     }
     Ok(polled)
 }
 
-/// The same where there may be many.
+/// Continues a poll that has found as many completions as there was room for.
 #[inline(never)]
 fn poll_many(
-    cq: &CompletionQueue,
     number: u32,
     posted: &mut Outstanding<Buffer>,
     companions: &mut VecDeque<(u64, Companion)>,
+    poll_ring: &mut impl FnMut(&mut [Completion]) -> Result<usize>,
     each: &mut impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
     let mut done = [Completion::default(); MANY];
     let mut polled = 0;
-    // Others may complete meanwhile, for ever.
+    // Requests may complete as fast as they are polled: those that are posted bound the loop.
     while posted.len() > 0 {
-        let count = cq.poll(&mut done)?;
+        let count = poll_ring(&mut done)?;
         for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
             polled += usize::from(hand_over(completion, posted, companions, each));
         }
@@ -459,11 +468,12 @@ impl Drop for BufferQueues {
     fn drop(&mut self) {
         // Before any lock. The buffers of a forked child are memory of its own, which no device
         // knows.
-        if self.qp.inner.object.belongs_here() {
+        let qp = self.rings.qp();
+        if qp.inner.object.belongs_here() {
             if self.posted.len() == 0 {
                 return;
             }
-            let mut kept = unpoisoned(self.qp.inner.kept.lock());
+            let mut kept = unpoisoned(qp.inner.kept.lock());
             let kept = kept.get_or_insert_default();
             kept.buffers.extend(self.posted.drain());
             // A window is not kept: it holds the queue pair.

@@ -1,35 +1,32 @@
 //! Completion queues, and polling them.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbs_abi::{
-    AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq, ib_uverbs_resize_cq, ib_uverbs_wc,
-};
+use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq};
 
-use super::Completion;
-use super::additions::Additions;
-use super::bell::Bell;
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
-use super::drain::Marker;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
-use super::{WcOpcode, WcStatus};
+use super::wakeup_qp::WakeupQp;
+use super::{Completion, WcOpcode};
 use crate::acks::Acks;
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
-use crate::driver::{Arm, CqControlOps as _, CqOps as _, CreatedCq, Driver as _, PollError};
-use crate::drivers::any::{AnyCqControl, AnyCqRing};
+use crate::driver::PollError;
+use crate::drivers::any::AnyCqRing;
+use crate::engine::{Cq, NewCq, WakeupRequest};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
 use crate::registry::Token;
 
 const POLL: &str = "poll";
+/// The reason of an error for a queue that a [`BufferQueues`](super::BufferQueues) polls.
+const POLLED_BY_BUFFERS: &str = "its completions are polled by the `BufferQueues` of a queue pair";
 const POLLED_HERE: &str = "it has the queue's poller; drop that first";
 
 /// Where the completions of queue pairs arrive.
@@ -44,18 +41,13 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 struct Inner {
     ring: HandoffMutex<AnyCqRing>,
-    // Before the object: the kernel does not destroy a queue on which there are bells.
-    /// Absent until there is one: few queues ever have any.
-    additions: Mutex<Option<Box<Additions>>>,
-    /// There are additions, or may be.
-    has_additions: AtomicBool,
+    // Declared before the object: the kernel does not destroy a queue to which the queue pairs of wakeups belong.
+    cq: Cq,
     object: Object<ib_uverbs_destroy_cq>,
     reporter: Reporter,
     /// The completion events that were handed to the program.
     events: Arc<Acks>,
-    capacity: AtomicU32,
     channel: Option<CompletionChannel>,
-    control: AnyCqControl,
     /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one thread, and
     /// would leave a second one asleep on a queue that no thread arms again.
     sleeper: HandoffMutex<()>,
@@ -115,19 +107,16 @@ impl CompletionQueue {
             comp_channel: channel.map_or(-1, CompletionChannel::raw),
             reserved: 0,
         };
-        let created = context.driver().create_cq(context.commands(), request);
-        let CreatedCq { response, ring, control, memory } =
+        let created = Cq::create(context.engine(), request);
+        let NewCq { cq, ring, memory } =
             created.map_err(|error| context.not_created("a completion queue", error))?;
         let inner = Inner {
             ring: HandoffMutex::new(ring),
-            additions: Mutex::default(),
-            has_additions: AtomicBool::new(false),
-            object: Object::with_memory(context, response.cq_handle, memory),
+            object: Object::with_memory(context, cq.handle(), memory),
+            cq,
             reporter,
             events,
-            capacity: AtomicU32::new(response.cqe),
             channel: channel.cloned(),
-            control,
             sleeper: HandoffMutex::default(),
         };
         if let Some(channel) = channel {
@@ -155,7 +144,7 @@ impl CompletionQueue {
 
     /// How many completions it has room for.
     pub fn capacity(&self) -> u32 {
-        self.inner.capacity.load(Ordering::Relaxed)
+        self.inner.cq.capacity()
     }
 
     /// Makes room for at least `capacity` completions. What is on the queue stays there; threads that
@@ -168,7 +157,7 @@ impl CompletionQueue {
     /// [`ErrorKind::WouldDeadlock`] where this thread has the [`poller`](Self::poller);
     /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue
     /// and its new ring cannot be mapped, the error says so, and every later poll is
-    /// [`ErrorKind::Malformed`].
+    /// [`ErrorKind::Invalid`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, capacity: u32) -> Result<()> {
         const RESIZE: &str = "resize";
@@ -177,35 +166,55 @@ impl CompletionQueue {
             let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
             return Err(Error::new(RESIZE, self.inner.subject(), kind));
         };
-        let request = ib_uverbs_resize_cq {
-            response: AlignedU64::default(),
-            cq_handle: self.handle(),
-            cqe: capacity,
-        };
-        match ring.resize(self.context().commands(), request) {
-            Ok(resized) => {
-                self.inner.capacity.store(resized, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(refused) => {
-                let (context, name) = (self.context(), self.inner.name());
-                Err(context.refused_or_unsupported(
-                    RESIZE,
-                    &name,
-                    "resizing",
-                    refused.into_refused(),
-                ))
-            }
-        }
+        let resized = self.inner.cq.resize(self.context().engine(), &mut ring, capacity);
+        resized.map_err(|error| {
+            let (context, name) = (self.context(), self.inner.name());
+            context.refused_or_unsupported(RESIZE, &name, "resizing", error.into_refused())
+        })
     }
 
     pub(crate) fn handle(&self) -> u32 {
         self.inner.object.handle()
     }
 
-    /// The shared part of the queue, for its driver.
-    pub(super) fn control(&self) -> &AnyCqControl {
-        &self.inner.control
+    /// The queue without its ring and its owners.
+    #[inline]
+    pub(super) fn engine(&self) -> &Cq {
+        &self.inner.cq
+    }
+
+    /// Takes the ring away, for an owner that [returns](Self::return_ring) it. Meanwhile every other poll fails.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`] if the ring was taken before, or lost when the queue was resized.
+    /// - [`ErrorKind::WouldDeadlock`] if this thread holds the [`poller`](Self::poller).
+    pub(super) fn take_ring(&self) -> Result<AnyCqRing> {
+        let mut ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
+        match &*ring {
+            AnyCqRing::Absent(why) => Err(self.poll_error(PollError::Absent(why))),
+            _ => Ok(mem::replace(&mut ring, AnyCqRing::Absent(POLLED_BY_BUFFERS))),
+        }
+    }
+
+    /// Puts back the ring that was [taken](Self::take_ring). No thread holds the lock of a ring that was taken for long, and
+    /// none while it waits.
+    pub(super) fn return_ring(&self, ring: AnyCqRing) {
+        if let Ok(mut absent) = self.inner.ring.lock() {
+            *absent = ring;
+        }
+    }
+
+    /// Reports that a poll in a forked child is refused.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_process(&self) -> Result<()> {
+        self.context().check_process(POLL, || self.inner.name())
+    }
+
+    #[cold]
+    pub(super) fn poll_error(&self, error: PollError) -> Error {
+        self.inner.poll_error(error)
     }
 
     /// The queue's end that is polled, for this thread.
@@ -264,68 +273,22 @@ impl CompletionQueue {
         ring.map(|ring| Poller { inner: &self.inner, ring }.take(into)).transpose()
     }
 
-    /// Completes requests of queue pair `number`, which was made in `pd`, with a flush error in
-    /// place of a driver that does not, and wakes who sleeps on the channel. `opcode` says whether
-    /// they are receives: what a send was is not known.
-    pub(super) fn flush(
+    /// Completes requests of queue pair `number`, which belongs to `pd`, with flush errors in place of the driver, and wakes
+    /// a thread that sleeps on the channel. `opcode` tells whether they are receives; the operation of a send is not known.
+    pub(super) fn complete_orphans(
         &self,
         pd: &ProtectionDomain,
         number: u32,
         opcode: WcOpcode,
         wr_ids: &[u64],
     ) {
-        if wr_ids.is_empty() {
-            return;
-        }
-        let flushed = |wr_id: &u64| {
-            let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
-            let flushed = ib_uverbs_wc { wr_id, status, opcode, ..ib_uverbs_wc::default() };
-            Completion(ib_uverbs_wc { qp_num: number, ..flushed })
-        };
-        self.inner.add(|additions| {
-            additions.flushed.extend(wr_ids.iter().map(flushed));
-            if self.inner.channel.is_some() && self.inner.control.is_armed() {
-                // Where none can be made, nobody is woken before something else completes.
-                if let Ok(mut bell) = Bell::new(pd, self.handle(), &self.inner.control) {
-                    bell.ring();
-                    additions.bells.push(bell);
-                }
-            }
+        self.inner.cq.inject_flushed(number, opcode, wr_ids, || {
+            self.inner.channel.as_ref()?;
+            // If the queue pair cannot be created, the thread wakes when another request completes.
+            let mut wakeup = WakeupQp::new(pd, &self.inner.cq).ok()?;
+            wakeup.raise_event();
+            Some(Box::new(wakeup) as Box<dyn WakeupRequest>)
         });
-    }
-
-    /// Keeps the completion of `marker`, which is about to be posted, from the program.
-    pub(super) fn expect_marker(&self, marker: Marker) {
-        self.inner.add(|additions| additions.markers.push(marker));
-    }
-
-    /// Undoes that for one that was not posted.
-    pub(super) fn forget_marker(&self, marker: &Marker) {
-        if let Some(additions) = &mut *self.inner.additions() {
-            additions.markers.retain(|known| known != marker);
-        }
-    }
-
-    /// A window was given the key `rkey`, which a message that completes here may take back.
-    pub(super) fn bind_window(&self, rkey: u32) {
-        self.inner.add(|additions| {
-            // It may have been a window's before, whose message was not polled.
-            additions.unbind(rkey);
-            additions.bound.push(rkey);
-        });
-    }
-
-    /// The key is taken back; whether it was that of a bound window.
-    pub(super) fn unbind_window(&self, rkey: u32) -> bool {
-        let mut additions = self.inner.additions();
-        additions.as_mut().is_some_and(|additions| additions.unbind(rkey))
-    }
-
-    /// The window of the keys that have more than the low 8 bits of `rkey` in common is gone.
-    pub(super) fn forget_window(&self, rkey: u32) {
-        if let Some(additions) = &mut *self.inner.additions() {
-            additions.bound.retain(|bound| bound >> 8 != rkey >> 8);
-        }
     }
 
     /// Returns `true` if this thread has the poller.
@@ -336,12 +299,6 @@ impl CompletionQueue {
     /// The poller, if no thread has it.
     pub(super) fn free_poller(&self) -> Option<Poller<'_>> {
         self.inner.ring.try_lock().map(|ring| Poller { inner: &self.inner, ring })
-    }
-
-    /// Whether it holds fewer such completions than it has room for.
-    pub(super) fn may_flush(&self) -> bool {
-        let additions = self.inner.additions();
-        additions.as_ref().map_or(0, |additions| additions.flushed.len()) < self.capacity() as usize
     }
 
     /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
@@ -366,12 +323,8 @@ impl CompletionQueue {
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
         self.context().check_usable("arm", || self.inner.name())?;
         let context = self.context();
-        let arm = Arm {
-            cq_handle: self.handle(),
-            solicited_only,
-            events_read: self.inner.events.handed_out(),
-        };
-        let armed = self.inner.control.arm(context.commands(), &arm);
+        let events_read = self.inner.events.handed_out();
+        let armed = self.inner.cq.arm(context.engine(), solicited_only, events_read);
         armed.map_err(|refused| context.refused("arm", "a completion queue", refused))
     }
 
@@ -498,16 +451,15 @@ impl Poller<'_> {
         self.poll_with_care(into)
     }
 
-    /// The same where nothing keeps this thread from the ring.
+    /// [`poll`](Self::poll) in this process, while no other thread waits for the ring.
     #[inline(always)]
     fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
-        match self.ring.try_poll(into) {
-            Some(count) => self.add(into, count),
-            None => self.take(into),
-        }
+        let Inner { cq, object, .. } = self.inner;
+        let polled = cq.poll(object.context().engine(), &mut self.ring, into);
+        polled.map_err(|error| self.inner.poll_error(error))
     }
 
-    /// The same where others wait, or something is wrong.
+    /// [`poll`](Self::poll) that lets a waiting thread in first, and reports that the process has forked.
     #[inline(never)]
     fn poll_with_care(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
@@ -515,52 +467,18 @@ impl Poller<'_> {
         self.take(into)
     }
 
-    /// The same in this process, and nobody has his turn: who is let in may stay.
+    /// Polls in this process. Another thread that waits for the ring is not let in.
     #[inline(never)]
     pub(super) fn take(&mut self, into: &mut [Completion]) -> Result<usize> {
-        match self.ring.poll(self.inner.object.context().file(), into) {
-            Ok(count) => self.add(into, count),
-            Err(error) => Err(self.inner.unpolled(error)),
-        }
-    }
-
-    /// Adds what the library adds to the first `count` of `into`, which were on the ring.
-    #[inline(always)]
-    fn add(&mut self, into: &mut [Completion], count: usize) -> Result<usize> {
-        // What the library adds it has added before the ring was read, or else is for the next poll.
-        match self.inner.has_additions.load(Ordering::Acquire) {
-            false => Ok(count),
-            true => self.poll_with_additions(into, count),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn poll_with_additions(&mut self, into: &mut [Completion], count: usize) -> Result<usize> {
-        let mut additions = self.inner.additions();
-        let Some(additions) = &mut *additions else { return Ok(count) };
-        let merged = additions
-            .merge(into, count, |rest| self.ring.poll(self.inner.object.context().file(), rest));
-        let count = merged.map_err(|error| self.inner.unpolled(error))?;
-        self.inner.has_additions.store(!additions.is_empty(), Ordering::Relaxed);
-        Ok(count)
+        let Inner { cq, object, .. } = self.inner;
+        let polled = cq.poll_slow(object.context().engine(), &mut self.ring, into);
+        polled.map_err(|error| self.inner.poll_error(error))
     }
 }
 
 impl Inner {
-    fn additions(&self) -> MutexGuard<'_, Option<Box<Additions>>> {
-        unpoisoned(self.additions.lock())
-    }
-
-    /// Adds something, of which who polls hears: also one whom `add` wakes.
-    fn add(&self, add: impl FnOnce(&mut Additions)) {
-        let mut additions = self.additions();
-        self.has_additions.store(true, Ordering::Release);
-        add(additions.get_or_insert_default());
-    }
-
     #[cold]
-    fn unpolled(&self, error: PollError) -> Error {
+    fn poll_error(&self, error: PollError) -> Error {
         self.object.context().not_polled(POLL, &self.name(), error)
     }
 
@@ -577,11 +495,7 @@ impl Shared for Inner {
     type Destroy = ib_uverbs_destroy_cq;
 
     fn object(&mut self) -> &mut Object<ib_uverbs_destroy_cq> {
-        // The kernel keeps a queue on which there are bells. It may live on, with their completions on
-        // it.
-        if let Some(additions) = &mut *self.additions() {
-            additions.bells.iter_mut().for_each(Bell::dismantle);
-        }
+        self.cq.destroy_wakeups();
         &mut self.object
     }
 

@@ -1,6 +1,6 @@
 //! Opened devices.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -11,8 +11,7 @@ use verbs_abi::{
     ib_uverbs_query_device_resp, ib_uverbs_query_port, ib_uverbs_query_port_resp,
 };
 
-use super::event_file::{EventFile, READ};
-use super::pd::PdObject;
+use super::event_file::{EventFile, EventOwner, READ};
 use super::same::equal_if_same;
 use crate::device::{self, Chardev, Device, DriverId, GidEntry, Guid, Transport};
 use crate::driver::{Capabilities, CommandContext, CreateError, DeviceInfo, Opened};
@@ -42,8 +41,6 @@ struct Inner {
     device: Device,
     completion_vectors: u32,
     depths: OnceLock<Depths>,
-    /// The protection domain that ids share, while it lives.
-    shared_pd: Mutex<Weak<PdObject>>,
 }
 
 /// How many RDMA reads and atomics a queue pair can have outstanding.
@@ -134,7 +131,6 @@ impl Context {
             device: device.clone(),
             completion_vectors: opened.completion_vectors,
             depths: OnceLock::new(),
-            shared_pd: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -306,13 +302,15 @@ impl Context {
         Ok(*self.inner.depths.get_or_init(|| depths))
     }
 
-    pub(super) fn shared_pd(&self) -> MutexGuard<'_, Weak<PdObject>> {
-        unpoisoned(self.inner.shared_pd.lock())
-    }
-
     /// Where the kernel's asynchronous events come from.
     pub(super) fn async_file(&self) -> &EventFile {
         &self.inner.async_file
+    }
+
+    /// The open device without its owners.
+    #[inline]
+    pub(super) fn engine(&self) -> &DeviceContext {
+        &self.inner.engine
     }
 
     /// The driver of the device.
@@ -389,12 +387,6 @@ impl Context {
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
 
-    /// Whether both surely have nothing to refuse: where this says no, they are to be asked.
-    #[inline]
-    pub(super) fn is_surely_usable(&self) -> bool {
-        self.file().surely_belongs_here() && !self.is_gone()
-    }
-
     /// How errors name `what` of this device, or the device itself.
     pub(super) fn subject(&self, what: &str) -> String {
         let name = self.inner.device.name();
@@ -434,6 +426,16 @@ impl Context {
             }
             refused => self.refused(operation, what, refused),
         }
+    }
+}
+
+impl EventOwner for Context {
+    fn check_process(&self, operation: &'static str, what: &'static str) -> Result<()> {
+        self.check_process(operation, || what.to_owned())
+    }
+
+    fn refused(&self, operation: &'static str, what: &'static str, refused: Refused) -> Error {
+        self.refused(operation, what, refused)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Waiting for the last completion of a queue pair.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,91 +8,25 @@ use nix::errno::Errno;
 use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
-use super::{Completion, QpState, ReceiveQueue, SendQueue, WcStatus};
+use super::{Completion, QpState, ReceiveQueue, SendQueue};
 use crate::driver::{PostError, Posted};
+use crate::engine::{DrainMarker, QueueSide};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::command::Refused;
 
 const DRAIN: &str = "drain";
 
-/// The identifier of the next marker: the queue pair is the program's, which must not choose the same
-/// for a request of its own. So it is a number that nobody chooses.
-static NEXT_WR_ID: AtomicU64 = AtomicU64::new(0x9c5f_2a71_d3e8_0000);
-
-/// One of the two queues of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Send,
-    Receive,
-}
-
-/// A request behind all others, whose completion is nobody's.
-#[derive(Debug, Clone)]
-pub(super) struct Marker {
-    number: u32,
-    side: Side,
-    wr_id: u64,
-    reached: Arc<AtomicBool>,
-    /// Ends when the queue pair is gone.
-    life: Weak<()>,
-}
-
-impl PartialEq for Marker {
-    fn eq(&self, other: &Self) -> bool {
-        self.wr_id == other.wr_id
-    }
-}
-
-impl Marker {
-    /// One for a queue of queue pair `number`, which is there as long as `life` is. By who has that
-    /// queue, and posts it next: so their identifiers are in the order of the queue.
-    pub(super) fn new(number: u32, side: Side, life: &Arc<()>) -> Self {
-        let wr_id = NEXT_WR_ID.fetch_add(1, Ordering::Relaxed);
-        Self { number, side, wr_id, reached: Arc::default(), life: Arc::downgrade(life) }
-    }
-
-    /// Whether it completes before `other`, in the same queue: where that has completed and this has not,
-    /// its completion was lost.
-    pub(super) fn precedes(&self, other: &Self) -> bool {
-        (self.number, self.side) == (other.number, other.side) && self.wr_id < other.wr_id
-    }
-
-    /// Whether the queue pair is gone: what is not on the completion queue after that never comes.
-    pub(super) fn is_orphaned(&self) -> bool {
-        let is_orphaned = self.life.strong_count() == 0;
-        // What the kernel did before the queue pair went is seen after this.
-        fence(Ordering::Acquire);
-        is_orphaned
-    }
-
-    /// The identifier that its request is to have.
-    pub(super) fn wr_id(&self) -> u64 {
-        self.wr_id
-    }
-
-    /// Whether `completion` is this marker's; it is told of that.
-    pub(super) fn made(&self, completion: &Completion) -> bool {
-        let made = completion.wr_id() == self.wr_id
-            && completion.qp_num() == self.number
-            && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR;
-        if made {
-            self.reached.store(true, Ordering::Release);
-        }
-        made
-    }
-}
-
 /// A queue that is drained, where its requests complete, and its marker once that is posted.
 struct Draining<'a> {
     qp: &'a QueuePair,
-    side: Side,
+    side: QueueSide,
     cq: &'a CompletionQueue,
-    marker: Option<Marker>,
+    marker: Option<DrainMarker>,
 }
 
 impl Draining<'_> {
     fn is_done(&self) -> bool {
-        self.marker.as_ref().is_some_and(|marker| marker.reached.load(Ordering::Acquire))
+        self.marker.as_ref().is_some_and(DrainMarker::has_completed)
     }
 
     /// Posts the marker by `mark`, unless it is posted; not while somebody has the queue, where `hold`
@@ -108,14 +40,14 @@ impl Draining<'_> {
             return Ok(false);
         }
         let Some(mut queue) = hold() else { return Ok(false) };
-        let marker = Marker::new(self.qp.number(), self.side, &self.qp.inner.life);
+        let marker = DrainMarker::new(self.qp.number(), self.side, &self.qp.inner.life);
         // Before it is posted: another thread may poll its completion at once.
-        self.cq.expect_marker(marker.clone());
+        self.cq.engine().expect_marker(marker.clone());
         let outcome = mark(&mut queue, marker.wr_id());
         match outcome {
             // Where the doorbell was refused, the request stands in the queue.
             Ok(()) | Err(PostError::Refused(_)) => self.marker = Some(marker),
-            Err(_) => self.cq.forget_marker(&marker),
+            Err(_) => self.cq.engine().forget_marker(&marker),
         }
         match outcome {
             Ok(()) => Ok(true),
@@ -155,7 +87,8 @@ impl QueuePair {
     /// [`ErrorKind::TimedOut`] where the last completion has not come within `timeout`, because a
     /// completion queue has overrun or another thread keeps one of the queues; what was handed over
     /// is, and draining again goes on. [`ErrorKind::WouldDeadlock`], before anything is changed, where
-    /// this thread has the send queue, the receive queue or a poller.
+    /// this thread has the send queue, the receive queue or a poller; and [`ErrorKind::Invalid`] while the queues belong to a
+    /// [`BufferQueues`](super::BufferQueues).
     /// [`ErrorKind::Unsupported`], in ERR already, for datagrams where the driver keeps its queues in
     /// the kernel: the command needs an address handle. Those of
     /// [`modify`](Self::modify), [`CompletionQueue::poll`] and of posting.
@@ -168,6 +101,7 @@ impl QueuePair {
             let kind = ErrorKind::WouldDeadlock("it has a queue or a poller; drop that first");
             return Err(Error::new(DRAIN, self.subject(), kind));
         }
+        self.check_has_rings(DRAIN)?;
         let mut hand_over = || -> Result<usize> {
             Ok(hand_over(send_cq, &mut each)? + hand_over(recv_cq, &mut each)?)
         };
@@ -176,8 +110,10 @@ impl QueuePair {
         }
         self.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
         let caps = self.caps();
-        let sides =
-            [(Side::Send, send_cq, caps.max_send_wr), (Side::Receive, recv_cq, caps.max_recv_wr)];
+        let sides = [
+            (QueueSide::Send, send_cq, caps.max_send_wr),
+            (QueueSide::Receive, recv_cq, caps.max_recv_wr),
+        ];
         let mut queues = sides.map(|(side, cq, most)| {
             (most > 0).then_some(Draining { qp: self, side, cq, marker: None })
         });
@@ -193,7 +129,7 @@ impl QueuePair {
             if let Some(receives) = receives {
                 let posted = receives.post(|| self.free_receive_queue(), ReceiveQueue::mark);
                 if posted.map_err(refused)? {
-                    self.settle()?;
+                    self.flush_if_error().map_err(refused)?;
                 }
             }
             let polled = hand_over()?;

@@ -73,6 +73,7 @@ impl Context {
         error: PollError,
     ) -> Error {
         match error {
+            PollError::Absent(reason) => Error::invalid(operation, self.subject(what), reason),
             PollError::Malformed(how) => Error::malformed(operation, self.subject(what), how),
             PollError::Refused(refused) => self.refused(operation, what, refused),
         }

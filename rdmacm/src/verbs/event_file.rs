@@ -9,13 +9,21 @@ use nix::errno::Errno;
 use nix::sys::uio::readv;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::context::Context;
 use crate::error::{Error, Result, Wait};
 use crate::sys::command::Refused;
 use crate::sys::poll::Waiting;
 
 /// What is done to such a descriptor.
 pub(super) const READ: &str = "read";
+
+/// The owner of the descriptor, which belongs to a process and a device.
+pub(super) trait EventOwner {
+    /// Refuses `operation` on `what` in a child of the process.
+    fn check_process(&self, operation: &'static str, what: &'static str) -> Result<()>;
+
+    /// Returns the error of `operation` on `what`, which the kernel has refused.
+    fn refused(&self, operation: &'static str, what: &'static str, refused: Refused) -> Error;
+}
 
 /// A descriptor of events `E` of a context.
 #[derive(Debug)]
@@ -37,14 +45,18 @@ impl EventFile {
 
     /// The next event that `take` makes the program's; waits for one unless the descriptor is
     /// non-blocking.
-    pub(super) fn next<D, E>(&self, context: &Context, take: impl Fn(&D) -> Option<E>) -> Result<E>
+    pub(super) fn next<D, E>(
+        &self,
+        owner: &impl EventOwner,
+        take: impl Fn(&D) -> Option<E>,
+    ) -> Result<E>
     where
         D: FromBytes + IntoBytes,
     {
         loop {
-            context.check_process(READ, || self.wait.subject.to_owned())?;
+            owner.check_process(READ, self.wait.subject)?;
             let read = self.waiting.read(self.as_fd(), || self.read());
-            if let Some(event) = take(&self.whole(context, read)?) {
+            if let Some(event) = take(&self.whole(owner, read)?) {
                 return Ok(event);
             }
         }
@@ -53,18 +65,18 @@ impl EventFile {
     /// The same, or `None` if none came until `deadline`.
     pub(super) fn next_by<D, E>(
         &self,
-        context: &Context,
+        owner: &impl EventOwner,
         deadline: Option<Instant>,
         take: impl Fn(&D) -> Option<E>,
     ) -> Result<Option<E>>
     where
         D: FromBytes + IntoBytes,
     {
-        context.check_process(READ, || self.wait.subject.to_owned())?;
+        owner.check_process(READ, self.wait.subject)?;
         loop {
             let read = self.waiting.read_by(self.as_fd(), deadline, || self.read());
             let Some(read) = read.transpose() else { return Ok(None) };
-            if let Some(event) = take(&self.whole(context, read)?) {
+            if let Some(event) = take(&self.whole(owner, read)?) {
                 return Ok(Some(event));
             }
         }
@@ -74,7 +86,7 @@ impl EventFile {
     /// to be non-blocking.
     pub(super) fn drop_now<D, const MOST: usize>(
         &self,
-        context: &Context,
+        owner: &impl EventOwner,
         each: impl FnMut(&D),
     ) -> Result<()>
     where
@@ -86,7 +98,7 @@ impl EventFile {
         let length = match readv(&self.fd, &mut pieces) {
             Err(Errno::EAGAIN) => 0,
             read => {
-                let failed = |errno| context.refused(READ, self.wait.subject, Refused::Os(errno));
+                let failed = |errno| owner.refused(READ, self.wait.subject, Refused::Os(errno));
                 read.map_err(failed)?
             }
         };
@@ -102,10 +114,10 @@ impl EventFile {
     }
 
     /// What was read, if it is an event.
-    fn whole<D>(&self, context: &Context, read: Result<(D, usize), Refused>) -> Result<D> {
+    fn whole<D>(&self, owner: &impl EventOwner, read: Result<(D, usize), Refused>) -> Result<D> {
         let (event, length) = read.map_err(|refused| match refused {
             Refused::Os(Errno::EAGAIN) => refused.during_wait(self.wait),
-            refused => context.refused(READ, self.wait.subject, refused),
+            refused => owner.refused(READ, self.wait.subject, refused),
         })?;
         if length != size_of::<D>() {
             let what = format!("{length} bytes where an event has {}", size_of::<D>());
@@ -115,11 +127,11 @@ impl EventFile {
     }
 
     /// Makes [`next`](Self::next) say that it would block instead of waiting, or wait again.
-    pub(super) fn set_nonblocking(&self, context: &Context, nonblocking: bool) -> Result<()> {
+    pub(super) fn set_nonblocking(&self, owner: &impl EventOwner, nonblocking: bool) -> Result<()> {
         const OPERATION: &str = "set the blocking mode of";
-        context.check_process(OPERATION, || self.wait.subject.to_owned())?;
+        owner.check_process(OPERATION, self.wait.subject)?;
         let set = self.waiting.set_nonblocking(self.as_fd(), nonblocking);
-        set.map_err(|refused| context.refused(OPERATION, self.wait.subject, refused))
+        set.map_err(|refused| owner.refused(OPERATION, self.wait.subject, refused))
     }
 }
 

@@ -95,7 +95,7 @@ impl Drop for Inner {
             region.reap();
         }
         for qp in qps {
-            qp.recv_cq().forget_window(rkey);
+            qp.recv_cq().engine().forget_window(rkey);
         }
     }
 }
@@ -193,7 +193,7 @@ impl<'a> Invalidation<'a> {
     }
 
     fn new(cq: &'a CompletionQueue, rkey: u32) -> Result<Self, PostError> {
-        match cq.unbind_window(rkey) {
+        match cq.engine().unbind_key(rkey) {
             true => Ok(Self { cq, rkey, posted: false }),
             false => {
                 let reason =
@@ -212,7 +212,7 @@ impl<'a> Invalidation<'a> {
 impl Drop for Invalidation<'_> {
     fn drop(&mut self) {
         if !self.posted {
-            self.cq.bind_window(self.rkey);
+            self.cq.engine().bind_key(self.rkey);
         }
     }
 }
@@ -254,7 +254,7 @@ impl Binding<'_> {
                 qps.push(qp.clone());
             }
             if keeps_keys(qp) {
-                qp.recv_cq().bind_window(rkey);
+                qp.recv_cq().engine().bind_key(rkey);
             }
         }
         window.inner.rkey.store(rkey, Ordering::Relaxed);

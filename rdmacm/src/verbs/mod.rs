@@ -22,11 +22,9 @@
 //! What the device does goes on for the parent. See [`MemoryRegion`] for memory that is registered
 //! while a process forks.
 
-mod additions;
 mod address_handle;
 mod async_event;
 mod attributes;
-mod bell;
 mod buffer;
 mod buffer_queues;
 mod completion;
@@ -39,6 +37,7 @@ mod event_file;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod global_route;
+mod membership;
 mod memory;
 mod memory_window;
 mod moment;
@@ -54,7 +53,9 @@ mod registration;
 mod reporter;
 mod same;
 mod srq;
+mod wakeup_qp;
 mod xrc;
+mod xrc_domain;
 
 pub use crate::work::{
     AccessFlags, AddressVector, Completion, Destination, FlushPlacement, Payload, QpState, QpType,
@@ -81,4 +82,5 @@ pub use verbs_abi::{
     ib_event_type as AsyncEventType, ib_mtu as Mtu, ib_mw_type as MemoryWindowType,
     ib_uverbs_qp_create_flags as QpCreateFlags,
 };
-pub use xrc::{XrcDomain, XrcDomainSharing, XrcTarget};
+pub use xrc::XrcTarget;
+pub use xrc_domain::{XrcDomain, XrcDomainSharing};

@@ -1,20 +1,14 @@
 //! Multicast groups of queue pairs: what the device delivers to them.
 
-use verbs_abi::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
+use verbs_abi::ib_uverbs_attach_mcast;
 
+use super::membership::{Group, detach};
 use super::queue_pair::QueuePair;
 use crate::device::Gid;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::lock::unpoisoned;
-
-/// A multicast group as a port knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) gid: Gid,
-    pub(crate) lid: u16,
-}
 
 impl QueuePair {
     /// Has the datagrams of a multicast group delivered to the queue pair, which must be one for
@@ -71,9 +65,4 @@ impl QueuePair {
         groups.retain(|attached| *attached != group);
         Ok(())
     }
-}
-
-/// The command that detaches the queue pair which the kernel knows as `qp_handle` from `group`.
-pub(super) fn detach(qp_handle: u32, group: Group) -> ib_uverbs_detach_mcast {
-    ib_uverbs_detach_mcast { gid: group.gid.0, qp_handle, mlid: group.lid, reserved: 0 }
 }

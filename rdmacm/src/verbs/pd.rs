@@ -1,6 +1,6 @@
 //! Protection domains.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
 
@@ -8,6 +8,8 @@ use super::context::Context;
 use super::object::{self, Object, Shared};
 use super::same::equal_if_same;
 use crate::error::{DestroyError, Result};
+use crate::lock::unpoisoned;
+use crate::sys::per_process::PerProcess;
 use crate::work::PdNumber;
 
 /// What ties memory regions to the queue pairs that may use them.
@@ -17,9 +19,12 @@ pub struct ProtectionDomain {
     object: Arc<PdObject>,
 }
 
+/// The protection domains that ids share, one for each context that is in use.
+static SHARED: PerProcess<Mutex<Vec<Weak<PdObject>>>> = PerProcess::new();
+
 /// A kernel object, and the number that tells it from all others of this process.
 #[derive(Debug)]
-pub(super) struct PdObject {
+struct PdObject {
     object: Object<ib_uverbs_dealloc_pd>,
     number: PdNumber,
 }
@@ -49,14 +54,16 @@ impl ProtectionDomain {
 
     /// The one that the process's ids share, see [`CmId::default_pd`](crate::cm::CmId::default_pd).
     pub(crate) fn shared(context: &Context) -> Result<Self> {
-        // Held while it is made: two threads must not make two.
-        let mut shared = context.shared_pd();
-        if let Some(object) = shared.upgrade() {
+        // Locked while the protection domain is created: two threads must not create two.
+        let mut shared = unpoisoned(SHARED.lock());
+        shared.retain(|object| object.strong_count() > 0);
+        let is_of_context = |object: &Arc<PdObject>| object.object.context() == context;
+        if let Some(object) = shared.iter().filter_map(Weak::upgrade).find(is_of_context) {
             return Ok(Self { object });
         }
-        let made = Self::new(context)?;
-        *shared = Arc::downgrade(&made.object);
-        Ok(made)
+        let created = Self::new(context)?;
+        shared.push(Arc::downgrade(&created.object));
+        Ok(created)
     }
 
     /// The context that it was made in.

@@ -1,8 +1,7 @@
 //! Queue pairs.
 
 use std::mem;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_query_qp_resp};
 
@@ -12,8 +11,8 @@ use super::buffer::Buffer;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::error_text::QUEUE_PAIR;
+use super::membership::{Group, detach};
 use super::moment::Moment;
-use super::multicast::{Group, detach};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
@@ -21,18 +20,15 @@ use super::same::equal_if_same;
 use super::srq::SharedReceiveQueue;
 use super::{QpCreateFlags, QpState, QpType, WcOpcode};
 use crate::concurrent::HandoffMutex;
-use crate::driver::{
-    CqControls, CreatedQp, Doorbell, Driver as _, FlushMode, OrphanedRequests, RecvOps as _,
-    SendOps as _,
-};
-use crate::drivers::any::{AnyDriver, AnyQpData, AnyRecvRing, AnySendRing};
+use crate::driver::CqControls;
+use crate::drivers::any::{AnyDriver, AnyRecvRing, AnySendRing};
+use crate::engine::{NewQp, Qp, QpOwner, QueueSide};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::lock::unpoisoned;
 use crate::non_exhaustive::NonExhaustive;
 use crate::registry::Token;
-use crate::sys::command::Refused;
 
 const MODIFY: &str = "modify";
 
@@ -41,9 +37,6 @@ const SHARES: &str = "it has no receive queue of its own, but a shared one";
 
 /// The reason of an error for the receive queue of an XRC initiator.
 const INITIATES: &str = "an XRC initiator only sends";
-
-/// The right to have the kernel change a queue pair.
-type Changing<'a> = MutexGuard<'a, ()>;
 
 /// What a queue pair holds.
 ///
@@ -142,22 +135,10 @@ pub(super) struct Inner {
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
     srq: Option<SharedReceiveQueue>,
-    pub(super) number: u32,
-    qp_type: QpType,
+    pub(super) qp: Qp,
     caps: QueuePairCaps,
-    /// The state that the last successful modify asked for. A failing request may have moved the
-    /// queue pair on to ERR; and on iWARP the kernel moves it to RTS, and to ERR when the peer ends
-    /// the connection.
-    state: AtomicU8,
-    /// Held by who has the kernel change the queue pair, and by who takes leftovers. No thread that
-    /// has it waits for a ring: who has that may be waiting for this, or for the completions which
-    /// the change brings.
-    changing: Mutex<()>,
     pub(super) send: HandoffMutex<AnySendRing>,
     pub(super) receive: HandoffMutex<AnyRecvRing>,
-    data: AnyQpData,
-    pub(super) send_orphans: Option<Box<dyn OrphanedRequests>>,
-    pub(super) receive_orphans: Option<Box<dyn OrphanedRequests>>,
     /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
     /// detached.
     pub(super) groups: Mutex<Vec<Group>>,
@@ -253,9 +234,10 @@ impl QueuePair {
             create_flags: init.create_flags,
             ..ib_uverbs_ex_create_qp::default()
         };
-        let cqs = CqControls { send: init.send_cq.control(), recv: init.recv_cq.control() };
-        let created = context.driver().create_qp(context.commands(), request, cqs);
-        let CreatedQp { response, send, recv, data, memory } =
+        let (send_cq, recv_cq) = (init.send_cq.engine(), init.recv_cq.engine());
+        let cqs = CqControls { send: send_cq.control(), recv: recv_cq.control() };
+        let created = Qp::create(context.engine(), pd.number(), request, cqs);
+        let NewQp { qp, response, send, recv, memory } =
             created.map_err(|error| context.not_created(QUEUE_PAIR, error))?;
         let receive = recv.unwrap_or(AnyRecvRing::Absent(match qp_type {
             QpType::IB_UVERBS_QPT_XRC_INI => INITIATES,
@@ -270,8 +252,7 @@ impl QueuePair {
             send_cq: init.send_cq.clone(),
             recv_cq: init.recv_cq.clone(),
             srq: init.srq.cloned(),
-            number: response.qpn,
-            qp_type,
+            qp,
             caps: QueuePairCaps {
                 max_send_wr: response.max_send_wr,
                 max_recv_wr: response.max_recv_wr,
@@ -280,13 +261,8 @@ impl QueuePair {
                 max_inline_data: response.max_inline_data,
                 non_exhaustive: NonExhaustive::default(),
             },
-            state: AtomicU8::new(QpState::IB_QPS_RESET.0),
-            changing: Mutex::default(),
-            send_orphans: send.orphans(),
-            receive_orphans: receive.orphans(),
             send: HandoffMutex::new(send),
             receive: HandoffMutex::new(receive),
-            data,
             groups: Mutex::default(),
             kept: Mutex::default(),
         };
@@ -300,13 +276,13 @@ impl QueuePair {
 
     /// The queue pair's number, 24 bits.
     pub fn number(&self) -> u32 {
-        self.inner.number
+        self.inner.qp.number()
     }
 
     /// Its type.
     #[inline]
     pub fn qp_type(&self) -> QpType {
-        self.inner.qp_type
+        self.inner.qp.qp_type()
     }
 
     /// What it holds: what was asked for, or more, as the kernel says.
@@ -361,25 +337,10 @@ impl QueuePair {
         } else {
             self.context().check_usable(MODIFY, || self.subject())?;
         }
-        self.change(&self.changing(), attributes)
-    }
-
-    fn change(&self, _: &Changing<'_>, attributes: &QueuePairAttributes) -> Result<()> {
-        let modified = match attributes.step() {
-            None => self.command_change(attributes),
-            Some(QpState::IB_QPS_ERR) => self.fail(attributes),
-            Some(state) => {
-                let modified = self.command_change(attributes);
-                if modified.is_ok() && !self.has_ended() {
-                    self.set_state(state);
-                    if state == QpState::IB_QPS_RESET {
-                        let Inner { data, .. } = &*self.inner;
-                        self.context().driver().on_reset(data, self.inner.controls());
-                    }
-                }
-                modified
-            }
-        };
+        let engine = self.context().engine();
+        let command =
+            || attributes::modify(self.context().file(), self.inner.object.handle(), attributes);
+        let modified = self.inner.qp.modify(engine, &*self.inner, attributes.step(), command);
         modified.map_err(|refused| {
             let what = match attributes.step() {
                 Some(state) => format!("{} to {state}", self.subject()),
@@ -387,70 +348,6 @@ impl QueuePair {
             };
             self.context().refused_or_unsupported(MODIFY, &what, "this change", refused)
         })
-    }
-
-    fn command_change(&self, attributes: &QueuePairAttributes) -> Result<(), Refused> {
-        attributes::modify(self.context().file(), self.inner.object.handle(), attributes)
-    }
-
-    /// Changes the state to ERR, so that what is posted completes.
-    fn fail(&self, attributes: &QueuePairAttributes) -> Result<(), Refused> {
-        let before = self.state();
-        // Before the kernel flushes: of a request that another thread stores meanwhile, either the
-        // kernel sees it or that thread sees the state. In RESET nothing is posted, and the kernel
-        // knows no step from there.
-        if before != QpState::IB_QPS_RESET {
-            self.set_state(QpState::IB_QPS_ERR);
-            fence(Ordering::SeqCst);
-        }
-        let modified = self.command_change(attributes);
-        if modified.is_ok() {
-            self.set_state(QpState::IB_QPS_ERR);
-            self.complete_orphans();
-        } else {
-            self.set_state(before);
-        }
-        modified
-    }
-
-    /// Sees to it that what was just stored completes though the queue pair is in ERR, where the
-    /// kernel need not have seen it. After storing, of whatever state the queue pair was then in.
-    #[inline]
-    pub(super) fn settle(&self) -> Result<()> {
-        fence(Ordering::SeqCst);
-        match self.state() {
-            QpState::IB_QPS_ERR => self.settle_in_error(),
-            _ => Ok(()),
-        }
-    }
-
-    #[cold]
-    fn settle_in_error(&self) -> Result<()> {
-        let changing = self.changing();
-        // Who has announced ERR may have been refused it, or another thread has gone on from there.
-        if self.state() != QpState::IB_QPS_ERR {
-            return Ok(());
-        }
-        match self.context().driver_capabilities().flush {
-            FlushMode::OnRequest => {
-                self.change(&changing, &QueuePairAttributes::to(QpState::IB_QPS_ERR))
-            }
-            FlushMode::Library => {
-                self.complete_orphans();
-                Ok(())
-            }
-        }
-    }
-
-    /// Completes what the driver has left. By one thread at a time, so that they stay in order.
-    fn complete_orphans(&self) {
-        let Inner { pd, number, send_cq, recv_cq, .. } = &*self.inner;
-        if let Some(orphans) = &self.inner.send_orphans {
-            send_cq.flush(pd, *number, WcOpcode::IB_UVERBS_WC_SEND, &orphans.take());
-        }
-        if let Some(orphans) = &self.inner.receive_orphans {
-            recv_cq.flush(pd, *number, WcOpcode::IB_WC_RECV, &orphans.take());
-        }
     }
 
     /// The queue pair's state and attributes, as the kernel has them.
@@ -484,16 +381,6 @@ impl QueuePair {
         object::destroy(&context, Inner::subject, self.inner, |inner| Self { inner })
     }
 
-    fn changing(&self) -> Changing<'_> {
-        unpoisoned(self.inner.changing.lock())
-    }
-
-    #[inline]
-    pub(super) fn doorbell(&self) -> Doorbell<'_> {
-        let Inner { object, changing, .. } = &*self.inner;
-        Doorbell { file: self.context().file(), handle: object.handle(), changing }
-    }
-
     #[inline]
     pub(super) fn context(&self) -> &Context {
         self.inner.object.context()
@@ -509,28 +396,49 @@ impl QueuePair {
         self.context().driver_capabilities().qp_follows_connection
     }
 
-    /// Whether it is in ERR, and never leaves it.
+    /// Returns `true` if the queue pair is in ERR and never leaves it.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ends_with_connection() && self.state() == QpState::IB_QPS_ERR
+        self.inner.qp.has_ended(self.context().engine())
+    }
+
+    /// The queue pair without its rings and its owners.
+    #[inline]
+    pub(super) fn engine(&self) -> &Qp {
+        &self.inner.qp
     }
 
     #[inline]
     pub(super) fn state(&self) -> QpState {
-        QpState(self.inner.state.load(Ordering::Acquire))
+        self.inner.qp.state()
+    }
+}
+
+impl QpOwner for Inner {
+    fn cqs(&self) -> CqControls<'_, AnyDriver> {
+        let (send, recv) = (self.send_cq.engine(), self.recv_cq.engine());
+        CqControls { send: send.control(), recv: recv.control() }
     }
 
-    fn set_state(&self, state: QpState) {
-        self.inner.state.store(state.0, Ordering::Release);
+    fn complete_orphans(&self, side: QueueSide, wr_ids: &[u64]) {
+        let (cq, opcode) = match side {
+            QueueSide::Send => (&self.send_cq, WcOpcode::IB_UVERBS_WC_SEND),
+            QueueSide::Receive => (&self.recv_cq, WcOpcode::IB_WC_RECV),
+        };
+        cq.complete_orphans(&self.pd, self.qp.number(), opcode, wr_ids);
+    }
+
+    fn can_complete_orphan(&self, side: QueueSide) -> bool {
+        let cq = match side {
+            QueueSide::Send => &self.send_cq,
+            QueueSide::Receive => &self.recv_cq,
+        };
+        cq.engine().can_inject()
     }
 }
 
 impl Inner {
     fn subject(&self) -> String {
-        format!("queue pair {}", self.number)
-    }
-
-    fn controls(&self) -> CqControls<'_, AnyDriver> {
-        CqControls { send: self.send_cq.control(), recv: self.recv_cq.control() }
+        format!("queue pair {}", self.qp.number())
     }
 }
 
@@ -559,7 +467,7 @@ impl Drop for Inner {
                 let _ = self.object.destroy();
             }
             if self.object.is_destroyed() {
-                self.object.context().driver().on_destroyed(&self.data, self.controls());
+                self.qp.on_destroyed(self.object.context().engine(), self.cqs());
             } else {
                 // The device may use them as long as the kernel has the queue pair.
                 mem::forget(mem::take(unpoisoned(self.kept.get_mut())));

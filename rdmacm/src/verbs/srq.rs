@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use verbs_abi::{
-    AlignedU64, ib_srq_attr_mask, ib_uverbs_create_srq, ib_uverbs_destroy_srq,
-    ib_uverbs_modify_srq, ib_uverbs_query_srq,
-};
+use verbs_abi::{AlignedU64, ib_uverbs_create_srq, ib_uverbs_destroy_srq, ib_uverbs_query_srq};
 
 use super::completion::CompletionQueue;
 use super::context::Context;
@@ -13,10 +10,11 @@ use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::Reporter;
 use super::same::equal_if_same;
-use super::xrc::XrcDomain;
+use super::xrc_domain::XrcDomain;
 use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
-use crate::driver::{CreateSrq, CreatedSrq, Driver as _, RecvOps as _};
+use crate::driver::CreateSrq;
 use crate::drivers::any::AnyRecvRing;
+use crate::engine::{NewSrq, Srq};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::registry::Token;
@@ -68,6 +66,7 @@ pub struct SharedReceiveQueue {
 #[derive(Debug)]
 struct Inner {
     object: Object<ib_uverbs_destroy_srq>,
+    srq: Srq,
     reporter: Reporter,
     pd: ProtectionDomain,
     made: SharedReceiveQueueAttributes,
@@ -128,11 +127,12 @@ impl SharedReceiveQueue {
             return Err(Error::invalid(OPERATION, WHAT, reason));
         }
         let reporter = Reporter::new();
-        let created = context.driver().create_srq(context.commands(), request(&reporter));
-        let CreatedSrq { response, ring, memory } =
+        let created = Srq::create(context.engine(), request(&reporter));
+        let NewSrq { srq, response, ring, memory } =
             created.map_err(|error| context.not_created(WHAT, error))?;
         let inner = Inner {
-            object: Object::with_memory(context, response.srq_handle, memory),
+            object: Object::with_memory(context, srq.handle(), memory),
+            srq,
             reporter,
             pd: pd.clone(),
             made: SharedReceiveQueueAttributes {
@@ -194,12 +194,7 @@ impl SharedReceiveQueue {
         const OPERATION: &str = "set the limit of";
         let context = self.context();
         context.check_usable(OPERATION, || self.subject())?;
-        let request = ib_uverbs_modify_srq {
-            attr_mask: ib_srq_attr_mask::IB_SRQ_LIMIT,
-            srq_limit: limit,
-            ..self.modification()
-        };
-        let limited = context.driver().set_srq_limit(context.commands(), request);
+        let limited = self.inner.srq.set_limit(context.engine(), limit);
         limited.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
     }
 
@@ -227,20 +222,13 @@ impl SharedReceiveQueue {
             let what = format!("resizing by {driver}, which would lose what is posted");
             return Err(Error::new(OPERATION, self.subject(), ErrorKind::Unsupported(what.into())));
         }
-        let request = ib_uverbs_modify_srq {
-            attr_mask: ib_srq_attr_mask::IB_SRQ_MAX_WR,
-            max_wr,
-            ..self.modification()
-        };
-        let resized = self.lock(OPERATION)?.resize(context.commands(), request);
+        let mut ring = self.lock(OPERATION)?;
+        let resized = self.inner.srq.resize(context.engine(), &mut ring, max_wr);
+        drop(ring);
         resized.map_err(|refused| {
             let refused = refused.into_refused();
             context.refused_or_unsupported(OPERATION, &self.subject(), "resizing", refused)
         })
-    }
-
-    fn modification(&self) -> ib_uverbs_modify_srq {
-        ib_uverbs_modify_srq { srq_handle: self.handle(), ..ib_uverbs_modify_srq::default() }
     }
 
     /// What the queue holds, as the kernel has it: the limit is 0 once the event has come (siw says
@@ -296,6 +284,12 @@ impl SharedReceiveQueue {
     #[inline]
     pub(super) fn try_lock(&self) -> Option<HandoffGuard<'_, AnyRecvRing>> {
         self.inner.receive.try_lock()
+    }
+
+    /// The queue without its ring and its owners.
+    #[inline]
+    pub(super) fn engine(&self) -> &Srq {
+        &self.inner.srq
     }
 
     #[inline]

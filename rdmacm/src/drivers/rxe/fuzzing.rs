@@ -1,9 +1,9 @@
 //! Rings of rxe over memory that holds anything.
 
-use super::queue::Queue;
-use super::{CqRing, RecvRing, pieces};
+use super::queue::{Queue, pieces};
+use super::{CqRing, RecvRing};
 use crate::driver::RecvOps as _;
-use crate::drivers::fuzzing::{OtherEnd, piece};
+use crate::drivers::other_end::{OtherEnd, piece};
 use crate::testing::Input;
 use crate::work::{Completion, ReceiveRequest, Sge};
 use verbs_abi::rxe::rxe_send_wqe;

@@ -25,7 +25,7 @@ use verbs_abi::{
     rdma_driver_id,
 };
 
-use self::queue::Queue;
+use self::queue::{Queue, pieces};
 use self::send::SendRing;
 use crate::driver::checks::{count, signed_length};
 use crate::driver::commands::{
@@ -155,11 +155,6 @@ unsafe impl Driver for Rxe {
         // SAFETY: the address in the driver's part is zero, to which it stores nothing.
         unsafe { cx.file().modify_srq(request, rxe_modify_srq_cmd::default()) }
     }
-}
-
-/// Returns the length of `count` scatter/gather entries in an element.
-fn pieces(count: u32) -> usize {
-    (count as usize).saturating_mul(size_of::<Sge>())
 }
 
 /// Changes the size of a shared receive queue. Returns the ring that takes the place of its ring, with

@@ -29,6 +29,11 @@ use crate::work::Sge;
 /// Offset of the first slot.
 const DATA: usize = size_of::<rxe_queue_buf>();
 
+/// Returns the length of `count` scatter/gather entries in an element.
+pub(super) fn pieces(count: u32) -> usize {
+    (count as usize).saturating_mul(size_of::<Sge>())
+}
+
 /// Offsets in the ring's header.
 const MASK: usize = offset_of!(rxe_queue_buf, index_mask);
 const LOG2_ELEMENT: usize = offset_of!(rxe_queue_buf, log2_elem_size);

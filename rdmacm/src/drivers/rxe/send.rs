@@ -19,8 +19,7 @@ use verbs_abi::{
     ib_uverbs_wr_opcode as Opcode,
 };
 
-use super::pieces;
-use super::queue::{Queue, Slot};
+use super::queue::{Queue, Slot, pieces};
 use crate::driver::checks::{TOO_LONG, check_send, count, inline, signed_length};
 use crate::driver::{Doorbell, PostError, Posted, SendOps};
 use crate::sys::mapping::Mapping;

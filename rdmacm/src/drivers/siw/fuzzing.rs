@@ -5,7 +5,7 @@ use super::queue::Ring;
 use super::send::SendRing;
 use super::{CqRing, RecvRing};
 use crate::driver::{CqOps as _, RecvOps as _};
-use crate::drivers::fuzzing::{OtherEnd, piece};
+use crate::drivers::other_end::{OtherEnd, piece};
 use crate::testing::Input;
 use crate::work::{
     Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,

@@ -1,17 +1,16 @@
 //! Posting to the receive queues of queue pairs.
 
-#[cfg(doc)]
-use super::SendQueue;
 use std::mem;
 
-use super::POST_RECV;
+#[cfg(doc)]
+use super::SendQueue;
+use super::refusal::POST_RECV;
 use crate::concurrent::{HandoffGuard, HeldByThisThread};
-use crate::driver::{Posted, RecvOps as _};
+use crate::driver::Posted;
 use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
-use crate::verbs::QpState;
 use crate::verbs::queue_pair::QueuePair;
 use crate::work::ReceiveRequest;
 
@@ -73,34 +72,26 @@ impl QueuePair {
         }
     }
 
-    /// Posts the request if there is nothing to see to but it: what [`ReceiveQueue::ring`] would say
-    /// then. Nothing is posted where this is `None`.
+    /// Posts the request if nothing but the request has to be looked at, and no thread holds the queue. Posts nothing if this
+    /// is `None`.
     ///
     /// # Safety
     ///
-    /// That of [`post_recv`](Self::post_recv).
+    /// The caller keeps the contract of [`post_recv`](Self::post_recv).
     #[inline(always)]
-    pub(in crate::verbs) unsafe fn try_post_recv(
-        &self,
-        request: &ReceiveRequest<'_>,
-    ) -> Option<Result<()>> {
-        if !self.takes_receives() {
-            return None;
-        }
+    unsafe fn try_post_recv(&self, request: &ReceiveRequest<'_>) -> Option<Result<()>> {
         let mut ring = self.inner.receive.try_lock()?;
-        // SAFETY: the contract of this function is that of the callee.
-        if !unsafe { ring.try_store_request(request) } {
-            return None;
-        }
-        let settled = self.settle();
-        Some(settled)
+        let (device, owner) = (self.context().engine(), &*self.inner);
+        // SAFETY: the contract of this function is that of the callee; the ring is the receive queue of this queue pair.
+        let posted = unsafe { self.engine().try_post_recv(device, &mut ring, owner, request) };
+        posted.map(|posted| posted.map_err(|error| self.refused(POST_RECV, error)))
     }
 
-    /// The same of whatever request, wherever the queue pair is, and whoever has the queue.
+    /// Posts a request of any kind, in any state, waiting for a thread that holds the queue.
     ///
     /// # Safety
     ///
-    /// That of [`post_recv`](Self::post_recv).
+    /// The caller keeps the contract of [`post_recv`](Self::post_recv).
     #[inline(never)]
     unsafe fn post_recv_with_care(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         let mut queue = self.receive_queue()?;
@@ -109,11 +100,33 @@ impl QueuePair {
         queue.ring()
     }
 
-    /// Whether there is nothing to see to but the request, when one is posted.
-    #[inline(always)]
-    fn takes_receives(&self) -> bool {
-        let rest = matches!(self.state(), QpState::IB_QPS_RESET | QpState::IB_QPS_ERR);
-        self.context().is_surely_usable() && !rest
+    /// Stores a request of any kind in `ring`, the receive queue of this queue pair.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`ReceiveQueue::push`].
+    #[inline(never)]
+    pub(in crate::verbs) unsafe fn store_recv(
+        &self,
+        ring: &mut AnyRecvRing,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<()> {
+        self.context().check_usable(POST_RECV, || self.subject())?;
+        // SAFETY: the contract of this function is that of the callee; the ring is the receive queue of this queue pair.
+        let stored = unsafe { self.engine().store_recv(ring, &*self.inner, request) };
+        stored.map_err(|error| self.refused(POST_RECV, error))
+    }
+
+    /// Rings the doorbell for the requests that were stored in `ring`, the receive queue of this queue pair.
+    pub(in crate::verbs) fn ring_recv(&self, ring: &mut AnyRecvRing) -> Result<()> {
+        let rung = self.engine().ring_recv(self.context().engine(), ring, &*self.inner);
+        rung.map_err(|error| self.refused(POST_RECV, error))
+    }
+
+    /// Makes the requests complete that were just stored, if the queue pair is in ERR.
+    #[inline]
+    pub(in crate::verbs) fn flush_if_error(&self) -> Posted {
+        self.engine().flush_if_error(self.context().engine(), &*self.inner)
     }
 }
 
@@ -140,8 +153,9 @@ impl ReceiveQueue<'_> {
     /// the queue pair does not hold; [`ErrorKind::WrongProcess`] after a fork. This request is not
     /// posted then; those pushed before it are.
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
-        if self.qp.takes_receives() && unsafe { self.ring.try_store_request(request) } {
+        let device = self.qp.context().engine();
+        // SAFETY: the contract of this function is that of the callee; the ring is that of the queue pair.
+        if unsafe { self.qp.engine().try_store_recv(device, &mut self.ring, request) } {
             self.pushed = true;
             return Ok(());
         }
@@ -149,30 +163,16 @@ impl ReceiveQueue<'_> {
         unsafe { self.push_with_care(request) }
     }
 
-    /// The same of whatever request, and wherever the queue pair is.
+    /// [`push`](Self::push) of a request of any kind, in any state.
     ///
     /// # Safety
     ///
-    /// That of [`push`](Self::push).
-    #[inline(never)]
+    /// The caller keeps the contract of [`push`](Self::push).
     unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        self.qp.context().check_usable(POST_RECV, || self.qp.subject())?;
-        let stored = self.check(self.qp.state()).and_then(|()| {
-            // SAFETY: the contract of this function is that of the callee.
-            unsafe { self.ring.store(request) }
-        });
-        stored.map_err(|error| self.qp.refused(POST_RECV, error))?;
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.qp.store_recv(&mut self.ring, request) }?;
         self.pushed = true;
         Ok(())
-    }
-
-    /// That something comes of a request to the queue pair in `state`.
-    fn check(&mut self, state: QpState) -> Posted {
-        self.ring.check(state)?;
-        match state {
-            QpState::IB_QPS_ERR => self.qp.check_orphans(self.qp.recv_cq()),
-            _ => Ok(()),
-        }
     }
 
     /// Sees to what was pushed since the last time.
@@ -202,9 +202,7 @@ impl ReceiveQueue<'_> {
         if !mem::take(&mut self.pushed) {
             return Ok(());
         }
-        let rung = self.ring.ring(self.qp.context().file(), self.qp.inner.object.handle());
-        rung.map_err(|error| self.qp.refused(POST_RECV, error))?;
-        self.qp.settle()
+        self.qp.ring_recv(&mut self.ring)
     }
 
     /// Posts a receive request: [`push`](Self::push) and [`ring`](Self::ring).
@@ -217,25 +215,30 @@ impl ReceiveQueue<'_> {
     ///
     /// Those of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        let is_plain = !self.pushed && self.qp.takes_receives();
-        // SAFETY: the contract of this function is that of the callee.
-        if is_plain && unsafe { self.ring.try_store_request(request) } {
-            self.qp.settle()?;
-        } else {
-            // SAFETY: as above.
-            unsafe { self.push_with_care(request) }?;
-            self.settle()?;
+        let (device, owner) = (self.qp.context().engine(), &*self.qp.inner);
+        let fast = match self.pushed {
+            // The doorbell is due for these, too.
+            true => None,
+            // SAFETY: the contract of this function is that of the callee; the ring is that of the queue pair.
+            false => unsafe {
+                self.qp.engine().try_post_recv(device, &mut self.ring, owner, request)
+            },
+        };
+        match fast {
+            Some(posted) => posted.map_err(|error| self.qp.refused(POST_RECV, error))?,
+            None => {
+                // SAFETY: as above.
+                unsafe { self.push_with_care(request) }?;
+                self.settle()?;
+            }
         }
         self.ring.yield_to_waiter();
         Ok(())
     }
 
-    /// Posts a request without memory to a queue pair in ERR, which is to [settle](QueuePair::settle)
-    /// then.
+    /// Posts a drain marker to a queue pair in ERR. The caller calls [`QueuePair::flush_if_error`] after it.
     pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
-        let ring = &mut *self.ring;
-        ring.store_nothing(wr_id)?;
-        ring.ring(self.qp.context().file(), self.qp.inner.object.handle())
+        self.qp.engine().mark_recv(self.qp.context().engine(), &mut self.ring, wr_id)
     }
 }
 

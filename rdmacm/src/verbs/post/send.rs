@@ -1,17 +1,16 @@
 //! Posting to send queues.
 
 use crate::concurrent::{HandoffGuard, HeldByThisThread};
-use crate::driver::{PostError, Posted, SendOps as _};
+use crate::driver::{PostError, Posted};
 use crate::drivers::any::AnySendRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::verbs::memory_window::{BindRequest, Invalidation};
 use crate::verbs::queue_pair::QueuePair;
-use crate::verbs::{QpState, QpType};
-use crate::work::{Payload, SendFlags, SendOperation, SendRequest};
+use crate::work::{Payload, SendOperation, SendRequest};
 
-const POST_SEND: &str = "post a send to";
+pub(super) const POST_SEND: &str = "post a send to";
 
 /// The send queue of a queue pair, for one thread until it is dropped: for many posts with one lock,
 /// and for lists of them with one doorbell.
@@ -85,27 +84,19 @@ impl QueuePair {
         }
     }
 
-    /// Posts the request if there is nothing to see to but it: what ringing for it says. Nothing is
-    /// posted where this is `None`.
+    /// Posts the request if nothing but the request has to be looked at, and no thread holds the queue. Posts nothing if this
+    /// is `None`.
     ///
     /// # Safety
     ///
-    /// That of [`post_send`](Self::post_send).
+    /// The caller keeps the contract of [`post_send`](Self::post_send).
     #[inline(always)]
-    pub(in crate::verbs) unsafe fn try_post_send(
-        &self,
-        request: &SendRequest<'_>,
-    ) -> Option<Result<()>> {
-        let state = self.state();
-        if !self.takes_send(state, request) {
-            return None;
-        }
+    unsafe fn try_post_send(&self, request: &SendRequest<'_>) -> Option<Result<()>> {
         let mut ring = self.inner.send.try_lock()?;
-        // SAFETY: the contract of this function is that of the callee.
-        if !unsafe { ring.try_store(state, request) } {
-            return None;
-        }
-        Some(self.ring(&mut ring))
+        let (device, owner) = (self.context().engine(), &*self.inner);
+        // SAFETY: the contract of this function is that of the callee; the ring is the send queue of this queue pair.
+        let posted = unsafe { self.engine().try_post_send(device, &mut ring, owner, request) };
+        posted.map(|posted| posted.map_err(|error| self.refused(POST_SEND, error)))
     }
 
     /// Posts a request that binds a memory window: [`SendQueue::bind_window`] and
@@ -128,11 +119,11 @@ impl QueuePair {
         queue.ring()
     }
 
-    /// The same of whatever request, wherever the queue pair is, and whoever has the queue.
+    /// Posts a request of any kind, in any state, waiting for a thread that holds the queue.
     ///
     /// # Safety
     ///
-    /// That of [`post_send`](Self::post_send).
+    /// The caller keeps the contract of [`post_send`](Self::post_send).
     #[inline(never)]
     unsafe fn post_send_with_care(&self, request: &SendRequest<'_>) -> Result<()> {
         let mut queue = self.send_queue()?;
@@ -141,68 +132,67 @@ impl QueuePair {
         queue.ring()
     }
 
-    /// Whether there is nothing to see to but the request, when `request` is posted in `state`.
-    #[inline(always)]
-    fn takes_send(&self, state: QpState, request: &SendRequest<'_>) -> bool {
-        state != QpState::IB_QPS_ERR
-            && self.context().is_surely_usable()
-            && SendFlags::all().contains(request.flags)
-            && self.is_usual(request)
+    /// Stores a request of any kind in `ring`, the send queue of this queue pair.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendQueue::push`].
+    #[inline(never)]
+    pub(in crate::verbs) unsafe fn store_send(
+        &self,
+        ring: &mut AnySendRing,
+        request: &SendRequest<'_>,
+    ) -> Result<()> {
+        let mut store = || -> Posted {
+            let state = self.engine().check_send(&*self.inner, request)?;
+            let invalidation = Invalidation::of(self, &request.operation)?;
+            let device = self.context().engine();
+            // SAFETY: the contract of this function is that of the callee.
+            unsafe { self.engine().store_send(device, ring, state, request) }?;
+            if let Some(invalidation) = invalidation {
+                invalidation.posted();
+            }
+            Ok(())
+        };
+        self.context().check_usable(POST_SEND, || self.subject())?;
+        store().map_err(|error| self.refused(POST_SEND, error))
     }
 
-    /// Whether the queue pair is surely one for the operation, and the payload too.
-    #[inline(always)]
-    fn is_usual(&self, request: &SendRequest<'_>) -> bool {
-        let qp_type = self.qp_type();
-        match request.operation {
-            SendOperation::Send
-            | SendOperation::SendWithImm { .. }
-            | SendOperation::SendWithInvalidate { .. }
-            | SendOperation::Write { .. }
-            | SendOperation::WriteWithImm { .. } => qp_type != QpType::IB_UVERBS_QPT_UD,
-            SendOperation::Read { .. } => {
-                let reads = qp_type == QpType::IB_UVERBS_QPT_RC;
-                reads && matches!(request.payload, Payload::Gather(_))
-            }
-            SendOperation::SendTo { destination, .. } => {
-                qp_type == QpType::IB_UVERBS_QPT_UD
-                    && destination.address.pd() == self.pd().number()
-            }
-            _ => false,
-        }
+    /// Stores a bind of a memory window in `ring`, the send queue of this queue pair.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendQueue::bind_window`].
+    pub(in crate::verbs) unsafe fn store_bind(
+        &self,
+        ring: &mut AnySendRing,
+        request: &BindRequest<'_>,
+    ) -> Result<()> {
+        let mut store = || -> Posted {
+            request.check(self).map_err(PostError::Invalid)?;
+            let state = self.engine().check_send_state(&*self.inner)?;
+            let change = request.begin();
+            let send = SendRequest {
+                wr_id: request.wr_id,
+                operation: SendOperation::BindWindow(change.binding()),
+                payload: Payload::Gather(&[]),
+                flags: request.flags,
+            };
+            let device = self.context().engine();
+            // SAFETY: the request has no payload; for the region the caller answers.
+            unsafe { self.engine().store_send(device, ring, state, &send) }?;
+            change.posted(self);
+            Ok(())
+        };
+        self.context().check_usable(POST_SEND, || self.subject())?;
+        store().map_err(|error| self.refused(POST_SEND, error))
     }
 
-    /// Rings for what was stored in `ring`, the queue pair's.
+    /// Rings the doorbell for the requests that were stored in `ring`, the send queue of this queue pair.
     #[inline(always)]
-    fn ring(&self, ring: &mut AnySendRing) -> Result<()> {
-        let rung = ring.ring(self.doorbell());
-        rung.map_err(|error| self.refused(POST_SEND, error))?;
-        // The doorbell flushes where the driver does.
-        if self.inner.send_orphans.is_some() { self.settle() } else { Ok(()) }
-    }
-
-    /// That the queue pair is one for the operation: the kernel finds out only when it carries the
-    /// request out, and ends the queue pair.
-    fn check_operation(&self, operation: &SendOperation<'_>) -> Result<(), &'static str> {
-        match (self.qp_type(), operation) {
-            (QpType::IB_UVERBS_QPT_UD, SendOperation::SendTo { destination, .. }) => {
-                match destination.address.pd() == self.pd().number() {
-                    true => Ok(()),
-                    false => Err("the address handle is of another protection domain"),
-                }
-            }
-            (QpType::IB_UVERBS_QPT_UD, _) => Err("it is for datagrams, which need a destination"),
-            (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
-            (
-                QpType::IB_UVERBS_QPT_UC,
-                SendOperation::Read { .. }
-                | SendOperation::CompareSwap { .. }
-                | SendOperation::FetchAdd { .. }
-                | SendOperation::AtomicWrite { .. }
-                | SendOperation::Flush { .. },
-            ) => Err("its connection is unreliable, and the peer answers nothing"),
-            _ => Ok(()),
-        }
+    pub(in crate::verbs) fn ring_send(&self, ring: &mut AnySendRing) -> Result<()> {
+        let rung = self.engine().ring_send(self.context().engine(), ring, &*self.inner);
+        rung.map_err(|error| self.refused(POST_SEND, error))
     }
 }
 
@@ -245,49 +235,23 @@ impl SendQueue<'_> {
     /// [`ErrorKind::WrongProcess`] after a fork. This request is not posted then; those pushed
     /// before it are.
     pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        let state = self.qp.state();
-        if self.qp.takes_send(state, request) {
-            // SAFETY: the contract of this function is that of the callee.
-            if unsafe { self.ring.try_store(state, request) } {
-                return Ok(());
-            }
+        let device = self.qp.context().engine();
+        // SAFETY: the contract of this function is that of the callee; the ring is that of the queue pair.
+        if unsafe { self.qp.engine().try_store_send(device, &mut self.ring, request) } {
+            return Ok(());
         }
         // SAFETY: as above.
         unsafe { self.push_with_care(request) }
     }
 
-    /// The same of whatever request, and wherever the queue pair is.
+    /// [`push`](Self::push) of a request of any kind, in any state.
     ///
     /// # Safety
     ///
-    /// That of [`push`](Self::push).
-    #[inline(never)]
+    /// The caller keeps the contract of [`push`](Self::push).
     unsafe fn push_with_care(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        self.qp.context().check_usable(POST_SEND, || self.qp.subject())?;
         // SAFETY: the contract of this function is that of the callee.
-        let stored = unsafe { self.store(request) };
-        stored.map_err(|error| self.qp.refused(POST_SEND, error))
-    }
-
-    /// Stores a request.
-    ///
-    /// # Safety
-    ///
-    /// That of [`push`](Self::push).
-    unsafe fn store(&mut self, request: &SendRequest<'_>) -> Posted {
-        let checked = self.qp.check_operation(&request.operation).and_then(|()| request.check());
-        checked.map_err(PostError::Invalid)?;
-        let state = self.qp.state();
-        if state == QpState::IB_QPS_ERR {
-            self.qp.check_orphans(self.qp.send_cq())?;
-        }
-        let invalidation = Invalidation::of(self.qp, &request.operation)?;
-        // SAFETY: the contract of this function is that of the callee.
-        unsafe { self.ring.store(self.qp.doorbell(), state, request) }?;
-        if let Some(invalidation) = invalidation {
-            invalidation.posted();
-        }
-        Ok(())
+        unsafe { self.qp.store_send(&mut self.ring, request) }
     }
 
     /// Puts a request into the queue that binds a memory window to a part of a region. Otherwise
@@ -311,34 +275,8 @@ impl SendQueue<'_> {
     /// pair has datagrams, if a window of type 2 is to be bound to no bytes or is too old for the
     /// queue pair (rxe); [`ErrorKind::Unsupported`] if the driver has no windows.
     pub unsafe fn bind_window(&mut self, request: &BindRequest<'_>) -> Result<()> {
-        self.qp.context().check_usable(POST_SEND, || self.qp.subject())?;
         // SAFETY: the contract of this function is that of the callee.
-        let stored = unsafe { self.store_bind(request) };
-        stored.map_err(|error| self.qp.refused(POST_SEND, error))
-    }
-
-    /// Stores a bind.
-    ///
-    /// # Safety
-    ///
-    /// That of [`bind_window`](Self::bind_window).
-    unsafe fn store_bind(&mut self, request: &BindRequest<'_>) -> Posted {
-        request.check(self.qp).map_err(PostError::Invalid)?;
-        let state = self.qp.state();
-        if state == QpState::IB_QPS_ERR {
-            self.qp.check_orphans(self.qp.send_cq())?;
-        }
-        let change = request.begin();
-        let send = SendRequest {
-            wr_id: request.wr_id,
-            operation: SendOperation::BindWindow(change.binding()),
-            payload: Payload::Gather(&[]),
-            flags: request.flags,
-        };
-        // SAFETY: the request has no payload; for the region the caller answers.
-        unsafe { self.ring.store(self.qp.doorbell(), state, &send) }?;
-        change.posted(self.qp);
-        Ok(())
+        unsafe { self.qp.store_bind(&mut self.ring, request) }
     }
 
     /// Has the device look at what was pushed since the last time.
@@ -365,7 +303,7 @@ impl SendQueue<'_> {
     /// The same in this process.
     #[inline(never)]
     fn ring_here(&mut self) -> Result<()> {
-        self.qp.ring(&mut self.ring)?;
+        self.qp.ring_send(&mut self.ring)?;
         self.ring.yield_to_waiter();
         Ok(())
     }
@@ -385,26 +323,16 @@ impl SendQueue<'_> {
         self.ring_here()
     }
 
-    /// Posts a request that does nothing, to a queue pair in ERR of whatever type.
+    /// Posts a drain marker to a queue pair in ERR.
     pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
-        let operation = match self.qp.qp_type() {
-            // A send would have to say to which of the peer's queues.
-            QpType::IB_UVERBS_QPT_XRC_INI => SendOperation::Write { remote_addr: 0, rkey: 0 },
-            _ => SendOperation::Send,
-        };
-        let payload = Payload::Gather(&[]);
-        let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
-        let (ring, doorbell) = (&mut *self.ring, self.qp.doorbell());
-        // SAFETY: the request names no memory.
-        unsafe { ring.store(doorbell, QpState::IB_QPS_ERR, &request) }?;
-        ring.ring(doorbell)
+        self.qp.engine().mark_send(self.qp.context().engine(), &mut self.ring, wr_id)
     }
 }
 
 impl Drop for SendQueue<'_> {
     fn drop(&mut self) {
         if self.qp.inner.object.belongs_here() {
-            let _ = self.qp.ring(&mut self.ring);
+            let _ = self.qp.ring_send(&mut self.ring);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Posting to shared receive queues.
 
-use super::POST_RECV;
 #[cfg(doc)]
 use super::SendQueue;
+use super::refusal::POST_RECV;
 use crate::concurrent::HandoffGuard;
-use crate::driver::{PostError, RecvOps as _};
+use crate::driver::PostError;
 use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -49,19 +49,18 @@ impl SharedReceiveQueue {
     /// [`SharedReceives::ring`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        if self.context().is_surely_usable() {
-            if let Some(mut ring) = self.try_lock() {
-                // SAFETY: the contract of this function is that of the callee.
-                if unsafe { ring.try_store_request(request) } {
-                    return Ok(());
-                }
+        if let Some(mut ring) = self.try_lock() {
+            let device = self.context().engine();
+            // SAFETY: the contract of this function is that of the callee; the ring is that of this queue.
+            if unsafe { self.engine().try_store(device, &mut ring, request) } {
+                return Ok(());
             }
         }
         // SAFETY: as above.
         unsafe { self.post_recv_with_care(request) }
     }
 
-    /// The same of whatever request, and whoever has the queue.
+    /// Posts a request of any kind, waiting for a thread that holds the queue.
     ///
     /// # Safety
     ///
@@ -102,16 +101,16 @@ impl SharedReceives<'_> {
     /// the queue does not hold; [`ErrorKind::WrongProcess`] after a fork. This request is not posted
     /// then; those pushed before it are.
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
-        if self.srq.context().is_surely_usable() && unsafe { self.ring.try_store_request(request) }
-        {
+        let device = self.srq.context().engine();
+        // SAFETY: the contract of this function is that of the callee; the ring is that of the queue.
+        if unsafe { self.srq.engine().try_store(device, &mut self.ring, request) } {
             return Ok(());
         }
         // SAFETY: as above.
         unsafe { self.push_with_care(request) }
     }
 
-    /// The same of whatever request.
+    /// [`push`](Self::push) of a request of any kind.
     ///
     /// # Safety
     ///
@@ -120,7 +119,7 @@ impl SharedReceives<'_> {
     unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         self.srq.context().check_usable(POST_RECV, || self.srq.subject())?;
         // SAFETY: the contract of this function is that of the callee.
-        let stored = unsafe { self.ring.store(request) };
+        let stored = unsafe { self.srq.engine().store(&mut self.ring, request) };
         stored.map_err(|error| self.srq.refused(error))
     }
 
@@ -140,7 +139,7 @@ impl SharedReceives<'_> {
     }
 
     fn settle(&mut self) -> Result<()> {
-        let rung = self.ring.ring(self.srq.context().file(), self.srq.handle());
+        let rung = self.srq.engine().ring(self.srq.context().engine(), &mut self.ring);
         rung.map_err(|error| self.srq.refused(error))
     }
 

@@ -1,4 +1,4 @@
-//! The rings over memory that holds anything, and into which the other end stores anything at any time.
+//! Memory of a ring that holds arbitrary bytes, and into which its other end stores arbitrary bytes at any time: for fuzz targets.
 //!
 //! # Safety
 //!
@@ -8,8 +8,6 @@
 
 use std::ptr::NonNull;
 
-pub use super::rxe::fuzzing::ring as rxe_ring;
-pub use super::siw::fuzzing::ring as siw_ring;
 use crate::sys::mapping::Mapping;
 use crate::testing::Input;
 use crate::work::Sge;

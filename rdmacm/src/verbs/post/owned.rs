@@ -1,0 +1,223 @@
+//! The rings of a queue pair as values, for an owner that needs no lock around them.
+
+use std::mem;
+
+use super::refusal::POST_RECV;
+use super::send::POST_SEND;
+use crate::concurrent::HeldByThisThread;
+use crate::drivers::any::{AnyCqRing, AnyRecvRing, AnySendRing};
+use crate::engine::Cq;
+use crate::error::{Error, Result};
+use crate::verbs::Completion;
+use crate::verbs::completion::CompletionQueue;
+use crate::verbs::memory_window::BindRequest;
+use crate::verbs::queue_pair::QueuePair;
+use crate::work::{ReceiveRequest, SendRequest};
+
+/// The reason of an error for a queue pair whose rings were taken.
+const TAKEN: &str = "its queues belong to a `BufferQueues`";
+
+/// The rings of a queue pair and of its completion queues. While this exists, every other post to the queue pair and every
+/// other poll of its completion queues fails.
+#[derive(Debug)]
+pub(in crate::verbs) struct OwnedRings {
+    qp: QueuePair,
+    send: AnySendRing,
+    recv: AnyRecvRing,
+    recv_cq: AnyCqRing,
+    /// `None` if all requests complete on one queue.
+    send_cq: Option<AnyCqRing>,
+}
+
+impl OwnedRings {
+    /// Takes the rings of `qp`. They go back when this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a ring was taken before.
+    /// - [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if this thread holds one of the queues.
+    /// - [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess) after a fork.
+    pub(in crate::verbs) fn take(qp: QueuePair) -> Result<Self> {
+        qp.context().check_process(TAKE, || qp.subject())?;
+        let recv_cq = qp.recv_cq().take_ring()?;
+        let send_cq = match qp.send_cq() != qp.recv_cq() {
+            true => qp.send_cq().take_ring().map(Some),
+            false => Ok(None),
+        };
+        let taken = send_cq.and_then(|send_cq| match qp.take_work_rings() {
+            Ok((send, recv)) => Ok((send, recv, send_cq)),
+            Err(error) => {
+                send_cq.into_iter().for_each(|ring| qp.send_cq().return_ring(ring));
+                Err(error)
+            }
+        });
+        match taken {
+            Ok((send, recv, send_cq)) => Ok(Self { qp, send, recv, recv_cq, send_cq }),
+            Err(error) => {
+                qp.recv_cq().return_ring(recv_cq);
+                Err(error)
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(in crate::verbs) fn qp(&self) -> &QueuePair {
+        &self.qp
+    }
+
+    /// Posts the request and rings the doorbell, if nothing but the request has to be looked at. Posts nothing if this is
+    /// `None`.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendQueue::push`](super::SendQueue::push).
+    #[inline(always)]
+    pub(in crate::verbs) unsafe fn try_post_send(
+        &mut self,
+        request: &SendRequest<'_>,
+    ) -> Option<Result<()>> {
+        let Self { qp, send, .. } = self;
+        let (device, owner) = (qp.context().engine(), &*qp.inner);
+        // SAFETY: the contract of this function is that of the callee; the ring is the send queue of the queue pair.
+        let posted = unsafe { qp.engine().try_post_send(device, send, owner, request) };
+        posted.map(|posted| posted.map_err(|error| qp.refused(POST_SEND, error)))
+    }
+
+    /// Stores a request of any kind, in any state. [`ring_send`](Self::ring_send) posts it.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendQueue::push`](super::SendQueue::push).
+    #[cold]
+    pub(in crate::verbs) unsafe fn store_send(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.qp.store_send(&mut self.send, request) }
+    }
+
+    /// Stores a bind of a memory window. [`ring_send`](Self::ring_send) posts it.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendQueue::bind_window`](super::SendQueue::bind_window).
+    pub(in crate::verbs) unsafe fn store_bind(&mut self, request: &BindRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.qp.store_bind(&mut self.send, request) }
+    }
+
+    /// Rings the doorbell for the requests that were stored.
+    pub(in crate::verbs) fn ring_send(&mut self) -> Result<()> {
+        self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
+        self.qp.ring_send(&mut self.send)
+    }
+
+    /// Posts the request, if nothing but the request has to be looked at. Posts nothing if this is `None`.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+    #[inline(always)]
+    pub(in crate::verbs) unsafe fn try_post_recv(
+        &mut self,
+        request: &ReceiveRequest<'_>,
+    ) -> Option<Result<()>> {
+        let Self { qp, recv, .. } = self;
+        let (device, owner) = (qp.context().engine(), &*qp.inner);
+        // SAFETY: the contract of this function is that of the callee; the ring is the receive queue of the queue pair.
+        let posted = unsafe { qp.engine().try_post_recv(device, recv, owner, request) };
+        posted.map(|posted| posted.map_err(|error| qp.refused(POST_RECV, error)))
+    }
+
+    /// Stores a request of any kind, in any state. [`ring_recv`](Self::ring_recv) posts it.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+    #[cold]
+    pub(in crate::verbs) unsafe fn store_recv(
+        &mut self,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<()> {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.qp.store_recv(&mut self.recv, request) }
+    }
+
+    /// Rings the doorbell for the requests that were stored.
+    pub(in crate::verbs) fn ring_recv(&mut self) -> Result<()> {
+        self.qp.context().check_process(POST_RECV, || self.qp.subject())?;
+        self.qp.ring_recv(&mut self.recv)
+    }
+
+    /// Takes completions of receives off their queue, and those of sends if all requests complete on one queue.
+    #[inline(always)]
+    pub(in crate::verbs) fn poll_recv(&mut self, into: &mut [Completion]) -> Result<usize> {
+        let cq = self.qp.recv_cq();
+        poll(cq, cq.engine(), &mut self.recv_cq, into)
+    }
+
+    /// Takes completions of sends off their queue. Returns `None` if [`poll_recv`](Self::poll_recv) takes them.
+    #[inline(always)]
+    pub(in crate::verbs) fn poll_send(&mut self, into: &mut [Completion]) -> Option<Result<usize>> {
+        let cq = self.qp.send_cq();
+        self.send_cq.as_mut().map(|ring| poll(cq, cq.engine(), ring, into))
+    }
+}
+
+const TAKE: &str = "take the queues of";
+
+#[inline(always)]
+fn poll(
+    queue: &CompletionQueue,
+    cq: &Cq,
+    ring: &mut AnyCqRing,
+    into: &mut [Completion],
+) -> Result<usize> {
+    let device = queue.context().engine();
+    if !device.file().surely_belongs_here() {
+        queue.check_process()?;
+    }
+    cq.poll(device, ring, into).map_err(|error| queue.poll_error(error))
+}
+
+impl QueuePair {
+    /// Takes the rings of the work queues away.
+    fn take_work_rings(&self) -> Result<(AnySendRing, AnyRecvRing)> {
+        let held = |HeldByThisThread| self.held(TAKE, "it has a queue; drop that first");
+        let mut send = self.inner.send.lock().map_err(held)?;
+        let mut recv = self.inner.receive.lock().map_err(held)?;
+        if let AnySendRing::Absent(why) = &*send {
+            return Err(Error::invalid(TAKE, self.subject(), *why));
+        }
+        let send = mem::replace(&mut *send, AnySendRing::Absent(TAKEN));
+        Ok((send, mem::replace(&mut *recv, AnyRecvRing::Absent(TAKEN))))
+    }
+
+    /// Checks, for `operation`, that the rings were not taken.
+    pub(in crate::verbs) fn check_has_rings(&self, operation: &'static str) -> Result<()> {
+        match self.inner.send.try_lock().as_deref() {
+            Some(AnySendRing::Absent(why)) => Err(Error::invalid(operation, self.subject(), *why)),
+            // Another thread posts to them.
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for OwnedRings {
+    fn drop(&mut self) {
+        let Self { qp, send, recv, recv_cq, send_cq } = self;
+        // In a forked child a lock may never be released.
+        if !qp.inner.object.belongs_here() {
+            return;
+        }
+        // No thread holds the lock of a ring that was taken for long, and this one does not: it holds no guard here.
+        if let Ok(mut absent) = qp.inner.send.lock() {
+            mem::swap(&mut *absent, send);
+        }
+        if let Ok(mut absent) = qp.inner.receive.lock() {
+            mem::swap(&mut *absent, recv);
+        }
+        qp.recv_cq().return_ring(mem::replace(recv_cq, AnyCqRing::Absent(TAKEN)));
+        if let Some(ring) = send_cq.take() {
+            qp.send_cq().return_ring(ring);
+        }
+    }
+}

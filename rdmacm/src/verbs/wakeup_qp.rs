@@ -1,0 +1,93 @@
+//! Raises a completion event for completions injected by the library: flushes a receive on a private queue pair.
+//!
+//! The kernel raises the event of an armed queue for its own completions only.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs_abi::{
+    ib_qp_attr_mask, ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_modify_qp,
+};
+
+use super::object::Object;
+use super::pd::ProtectionDomain;
+use super::{Completion, QpState, QpType, WcStatus};
+use crate::driver::{CqControls, CreateError};
+use crate::drivers::any::AnyRecvRing;
+use crate::engine::{Cq, NewQp, Qp, WakeupRequest};
+
+/// The identifier of the next wakeup. The number of the queue pair alone does not identify the completion: a queue pair that
+/// was destroyed may have had the number, and its completions may still be on the queue.
+static NEXT_WR_ID: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// A queue pair whose one completion is hidden from the program.
+#[derive(Debug)]
+pub(super) struct WakeupQp {
+    number: u32,
+    wr_id: u64,
+    /// `None` once the queue pair is destroyed.
+    queue_pair: Option<KernelQp>,
+}
+
+/// The queue pair in the kernel.
+#[derive(Debug)]
+struct KernelQp {
+    object: Object<ib_uverbs_destroy_qp>,
+    // Declared after the object: the queue pair belongs to it.
+    _pd: ProtectionDomain,
+    receive: AnyRecvRing,
+}
+
+impl WakeupQp {
+    /// Creates a queue pair that completes on `cq`.
+    pub(super) fn new(pd: &ProtectionDomain, cq: &Cq) -> Result<Self, CreateError> {
+        let context = pd.context();
+        let request = ib_uverbs_ex_create_qp {
+            pd_handle: pd.handle(),
+            send_cq_handle: cq.handle(),
+            recv_cq_handle: cq.handle(),
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            qp_type: QpType::IB_UVERBS_QPT_RC,
+            ..ib_uverbs_ex_create_qp::default()
+        };
+        let cqs = CqControls { send: cq.control(), recv: cq.control() };
+        let created = Qp::create(context.engine(), pd.number(), request, cqs)?;
+        let NewQp { qp, recv, memory, .. } = created;
+        let object = Object::with_memory(context, qp.handle(), memory);
+        let receive = recv.ok_or(CreateError::Unsupported("it has no receive queue"))?;
+        let queue_pair = KernelQp { object, _pd: pd.clone(), receive };
+        let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
+        Ok(Self { number: qp.number(), wr_id, queue_pair: Some(queue_pair) })
+    }
+
+    /// Makes the kernel complete the request, and raise the event.
+    pub(super) fn raise_event(&mut self) {
+        let Some(KernelQp { object, receive, .. }) = &mut self.queue_pair else { return };
+        // Refused only if the kernel has damaged the ring.
+        let _ = receive.store_nothing(self.wr_id);
+        let request = ib_uverbs_modify_qp {
+            qp_handle: object.handle(),
+            attr_mask: ib_qp_attr_mask::IB_QP_STATE,
+            qp_state: QpState::IB_QPS_ERR,
+            ..ib_uverbs_modify_qp::default()
+        };
+        // If either is refused, no event comes: a thread that sleeps does so until something else completes.
+        let _ = object.context().file().command(request);
+    }
+}
+
+impl WakeupRequest for WakeupQp {
+    fn completes_with(&self, completion: &Completion) -> bool {
+        completion.qp_num() == self.number
+            && completion.wr_id() == self.wr_id
+            && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR
+    }
+
+    fn destroy_qp(&mut self) {
+        self.queue_pair = None;
+    }
+
+    fn is_destroyed(&self) -> bool {
+        self.queue_pair.is_none()
+    }
+}

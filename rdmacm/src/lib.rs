@@ -84,25 +84,21 @@
 mod acks;
 pub mod addr;
 pub mod cm;
-mod concurrent;
 pub mod device;
-mod driver;
-mod drivers;
 pub mod endpoint;
-mod engine;
 mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod guide;
-mod lock;
 mod non_exhaustive;
 mod registry;
 mod sys;
-#[cfg(fuzzing)]
-mod testing;
 pub mod verbs;
-mod work;
+
+#[cfg(fuzzing)]
+use verbs_core::testing;
+use verbs_core::{concurrent, driver, drivers, engine, lock, work};
 
 pub use error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
 pub use registry::Token;

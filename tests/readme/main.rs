@@ -82,7 +82,8 @@ fn files(folder: &str) -> Vec<(String, String)> {
 
 /// The text of every file of the library.
 fn library() -> String {
-    files("rdmacm/src").into_iter().map(|(_, text)| text).collect()
+    let all = ["rdmacm/src", "verbs-core/src"].map(files);
+    all.into_iter().flatten().map(|(_, text)| text).collect()
 }
 
 /// Whether a file is one that may have `unsafe` blocks.
@@ -97,7 +98,9 @@ fn the_audit_has_every_file_that_may_be_unsafe() {
     let row = |line: &str| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_owned());
     let mut listed: Vec<String> = audit.lines().filter_map(row).collect();
     let mut open = Vec::new();
-    for (path, text) in files("rdmacm/src") {
+    let core = files("verbs-core/src").into_iter();
+    let core = core.map(|(path, text)| (format!("verbs-core/{path}"), text));
+    for (path, text) in files("rdmacm/src").into_iter().chain(core) {
         if opens_unsafe_code(&text) {
             assert!(text.contains("//! # Safety"), "{path} does not say what it relies on");
             open.push(path);

@@ -16,7 +16,7 @@ use super::id::CmId;
 use crate::device;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{IntoError as _, Result};
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::poll::Waiting;

@@ -23,7 +23,7 @@ use crate::addr::port_space::PortSpace;
 use crate::addr::{AddrInfoFlags, AddrInfoHints};
 use crate::error::{Error, ErrorKind, Result, WrongProcess};
 use crate::lock::unpoisoned;
-use crate::sys::process::tests::in_child;
+use crate::sys::process::in_child;
 use crate::verbs::QpState;
 
 fn refused<T>(result: Result<T>) -> bool {

@@ -5,7 +5,7 @@ use ucma_abi::Command;
 
 use super::record::Inner;
 use crate::device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, IntoError as _, Result};
 use crate::sys::command::Refused;
 use crate::sys::ucma::UcmaFile;
 

@@ -17,7 +17,7 @@ use super::id::CmId;
 use super::parse::{EventType, RawEvent};
 use super::record::{IDS, Inner};
 use crate::acks::Counted;
-use crate::error::{Error, ErrorKind, Result, Wait};
+use crate::error::{Error, ErrorKind, IntoError as _, Result, Wait};
 use crate::sys::command::Refused;
 
 impl EventChannel {

@@ -11,7 +11,7 @@ use super::group;
 use super::record::{IDS, Inner};
 use super::service_type::ServiceType;
 use crate::addr::port_space::PortSpace;
-use crate::error::{DestroyError, Error, ErrorKind, Result};
+use crate::error::{DestroyError, Error, ErrorKind, IntoError as _, Result};
 use crate::registry::Token;
 use crate::sys::command::Refused;
 use crate::verbs::{Context, QpType};

@@ -15,7 +15,7 @@ use super::service_type::ServiceType;
 use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::addr::Address;
 use crate::addr::port_space::PortSpace;
-use crate::error::{Error, Result};
+use crate::error::{Error, IntoError as _, Result};
 use crate::lock::unpoisoned;
 use crate::registry::{Registry, Token};
 use crate::sys::command::Refused;

@@ -22,7 +22,7 @@ pub struct Device {
     pub(super) uverbs: Option<Chardev>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "null"))]
 impl Device {
     /// A device of which only the name is known.
     pub(crate) fn named(name: &str) -> Self {

@@ -8,7 +8,7 @@ use ucma_abi::RDMA_USER_CM_ABI_VERSION;
 use verbs_abi::netlink as nl;
 
 use super::sources::Sources;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, node_error};
 use crate::sys::netlink::{Attributes, Request};
 use crate::sys::node::open_node;
 use crate::sys::per_process::PerProcess;
@@ -98,7 +98,7 @@ fn open_and_check() -> Result<OwnedFd> {
     if let Some(found) = abi {
         check_abi(RDMA_CM, found, RDMA_USER_CM_ABI_VERSION)?;
     }
-    let fd = open_node(RDMA_CM, number).map_err(|failure| failure.error(RDMA_CM))?;
+    let fd = open_node(RDMA_CM, number).map_err(|failure| node_error(failure, RDMA_CM))?;
     if let (Some(number), Some(_)) = (number, abi) {
         CHECKED.store(number, Ordering::Relaxed);
     }

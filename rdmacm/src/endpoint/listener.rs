@@ -15,7 +15,7 @@ use super::trace::{Asked, Trace};
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, IntoError as _, Result};
 use crate::sys::process::Process;
 
 const WAIT_FOR: &str = "wait for";

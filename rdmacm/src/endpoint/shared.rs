@@ -17,7 +17,7 @@ use super::rendezvous::Rendezvous;
 use super::state::State;
 use super::trace::Trace;
 use crate::cm::EventChannel;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, IntoError as _, Result};
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::process::Process;

@@ -9,13 +9,17 @@ use crate::sys::command::Refused;
 use crate::sys::netlink::Failure;
 use crate::sys::node::NodeFailure;
 
-impl Refused {
+/// Conversions of refused commands into errors, which state the operation and its object.
+pub(crate) trait IntoError: Sized {
     /// Converts the refusal of `operation` on `subject` into an error.
-    pub(crate) fn during(
-        self,
-        operation: &'static str,
-        subject: impl Into<Cow<'static, str>>,
-    ) -> Error {
+    fn during(self, operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error;
+
+    /// Converts the refusal of a call that does not block. EAGAIN means that the call would have to wait.
+    fn during_wait(self, wait: &'static Wait) -> Error;
+}
+
+impl IntoError for Refused {
+    fn during(self, operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error {
         let kind = match self {
             Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
             Self::Os(errno) => ErrorKind::Os(errno as i32),
@@ -24,8 +28,7 @@ impl Refused {
         Error::new(operation, subject, kind)
     }
 
-    /// Converts the refusal of a call that does not block. EAGAIN means that the call would have to wait.
-    pub(crate) fn during_wait(self, wait: &'static Wait) -> Error {
+    fn during_wait(self, wait: &'static Wait) -> Error {
         match self {
             Self::Os(Errno::EAGAIN) => Error::would_block(wait),
             other => other.during(wait.operation, wait.subject),
@@ -47,27 +50,27 @@ impl Failure {
     }
 }
 
-impl NodeFailure {
-    /// Converts the failure to open the device node at `path` into an error.
-    pub(crate) fn error(self, path: &str) -> Error {
-        const OPERATION: &str = "open";
-        let (errno, hint) = match self {
-            Self::Os(errno @ (Errno::ENOENT | Errno::ENODEV | Errno::ENXIO)) => (errno, hint::NODE),
-            Self::Os(errno @ Errno::EACCES) => {
-                (errno, "give the user read and write permission on the node")
-            }
-            Self::Os(errno @ Errno::EPERM) => {
-                (errno, "a device cgroup or another network namespace keeps the device")
-            }
-            Self::Os(errno) => return Error::os(OPERATION, path.to_owned(), errno),
-            Self::OtherFile => {
-                let reason = "the node is not the device that the kernel names; make it anew";
-                let kind = ErrorKind::Invalid { errno: Errno::ENXIO as i32, reason: reason.into() };
-                return Error::new(OPERATION, path.to_owned(), kind);
-            }
-        };
-        Error::os(OPERATION, path.to_owned(), errno).with_remedy(errno, hint)
-    }
+/// Returns the error of opening the device node at `path`.
+pub(crate) fn node_error(failure: NodeFailure, path: &str) -> Error {
+    const OPERATION: &str = "open";
+    let (errno, hint) = match failure {
+        NodeFailure::Os(errno @ (Errno::ENOENT | Errno::ENODEV | Errno::ENXIO)) => {
+            (errno, hint::NODE)
+        }
+        NodeFailure::Os(errno @ Errno::EACCES) => {
+            (errno, "give the user read and write permission on the node")
+        }
+        NodeFailure::Os(errno @ Errno::EPERM) => {
+            (errno, "a device cgroup or another network namespace keeps the device")
+        }
+        NodeFailure::Os(errno) => return Error::os(OPERATION, path.to_owned(), errno),
+        NodeFailure::OtherFile => {
+            let reason = "the node is not the device that the kernel names; make it anew";
+            let kind = ErrorKind::Invalid { errno: Errno::ENXIO as i32, reason: reason.into() };
+            return Error::new(OPERATION, path.to_owned(), kind);
+        }
+    };
+    Error::os(OPERATION, path.to_owned(), errno).with_remedy(errno, hint)
 }
 
 #[cfg(test)]
@@ -76,7 +79,7 @@ mod tests {
 
     #[test]
     fn missing_node_error_names_path_and_hint() {
-        let error = NodeFailure::Os(Errno::ENOENT).error("/dev/infiniband/none");
+        let error = node_error(NodeFailure::Os(Errno::ENOENT), "/dev/infiniband/none");
         assert_eq!(error.errno(), libc::ENOENT);
         let text = error.to_string();
         assert!(text.contains("/dev/infiniband/none"), "{text}");
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn other_file_error_keeps_errno() {
-        let error = NodeFailure::OtherFile.error("/dev/null");
+        let error = node_error(NodeFailure::OtherFile, "/dev/null");
         assert_eq!(error.errno(), libc::ENXIO);
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 
+pub(crate) use command::{IntoError, node_error};
 pub use destroy::DestroyError;
 pub use kind::ErrorKind;
 pub use rejection::{RejectReason, Rejection};

@@ -1,4 +1,4 @@
-//! The only place that talks to the kernel.
+//! The only place that talks to the kernel, with the modules for verbs files in [`verbs_core::sys`].
 //!
 //! # Safety
 //!
@@ -8,17 +8,12 @@
 //! the addresses themselves, from memory that they own for the length of the call, own
 //! every mapping, and wrap every descriptor the moment it arrives.
 
-pub(crate) mod command;
-pub(crate) mod mapping;
 pub(crate) mod netlink;
-pub(crate) mod node;
-pub(crate) mod ownership;
-pub(crate) mod per_process;
 pub(crate) mod poll;
-pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
 pub(crate) mod resolver;
 pub(crate) mod sysfs;
 pub(crate) mod ucma;
-pub(crate) mod uverbs;
+
+pub(crate) use verbs_core::sys::{command, mapping, node, ownership, per_process, process, uverbs};

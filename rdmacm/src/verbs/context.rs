@@ -17,7 +17,7 @@ use crate::device::{self, Chardev, Device, DriverId, GidEntry, Guid, Transport};
 use crate::driver::{Capabilities, CommandContext, CreateError, DeviceInfo, Opened};
 use crate::drivers::any::AnyDriver;
 use crate::engine::DeviceContext;
-use crate::error::{Error, ErrorKind, Result, Wait, hint};
+use crate::error::{Error, ErrorKind, IntoError as _, Result, Wait, hint, node_error};
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
 use crate::sys::per_process::PerProcess;
@@ -107,7 +107,7 @@ impl Context {
         let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
         let path = node.path();
         let file = UverbsFile::open(&path, node.device_number(), driver)
-            .map_err(|failure| failure.error(&path))?;
+            .map_err(|failure| node_error(failure, &path))?;
         let info = DeviceInfo { driver: device.driver(), abi_version: node.abi_version() };
         let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
             let refused = match error {
@@ -123,8 +123,24 @@ impl Context {
         Ok(Self::of(device, engine, opened))
     }
 
+    /// A context on the null driver, which needs no kernel: for tests, and for benchmarks of what the library itself costs.
+    ///
+    /// Its sends complete at once and take receives of their own queue pair; no data moves.
+    #[cfg(feature = "null")]
+    pub fn null() -> Self {
+        Self::on_null(AnyDriver::Null(crate::drivers::null::Null::default()))
+    }
+
+    /// A context on a driver that issues no commands of its own. Other commands succeed and return zeros.
+    #[cfg(any(test, feature = "null"))]
+    pub(super) fn on_null(driver: AnyDriver) -> Self {
+        let async_events = std::fs::File::open("/dev/null").expect("/dev/null").into();
+        let engine = DeviceContext::new(UverbsFile::silent(), driver);
+        Self::of(&Device::named("null0"), engine, Opened { async_events, completion_vectors: 1 })
+    }
+
     /// Takes a context of `device` that was opened.
-    pub(super) fn of(device: &Device, engine: DeviceContext, opened: Opened) -> Self {
+    fn of(device: &Device, engine: DeviceContext, opened: Opened) -> Self {
         let inner = Inner {
             engine,
             async_file: EventFile::new(opened.async_events, &WAIT),

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::uio::readv;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Result, Wait};
+use crate::error::{Error, IntoError as _, Result, Wait};
 use crate::sys::command::Refused;
 use crate::sys::poll::Waiting;
 

@@ -5,22 +5,14 @@
 //! The requests that these tests post have no memory.
 #![expect(unsafe_code, reason = "posts requests without memory")]
 
-use std::os::fd::OwnedFd;
-
 use super::*;
-use crate::device::Device;
-use crate::driver::{External, Opened};
+use crate::driver::External;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
-use crate::engine::DeviceContext;
 use crate::error::ErrorKind;
-use crate::sys::uverbs::tests::silent;
 
 fn context() -> Context {
-    let async_events = OwnedFd::from(std::fs::File::open("/dev/null").expect("open"));
-    let driver = AnyDriver::External(External::new(Null::default()));
-    let opened = Opened { async_events, completion_vectors: 1 };
-    Context::of(&Device::named("null0"), DeviceContext::new(silent(), driver), opened)
+    Context::on_null(AnyDriver::External(External::new(Null::default())))
 }
 
 struct Side {

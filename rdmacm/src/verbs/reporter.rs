@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbs_abi::AlignedU64;
 
 use crate::acks::{Acks, Counted, Unacknowledged};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, IntoError as _, Result};
 use crate::registry::{Registry, Token};
 use crate::sys::per_process::PerProcess;
 use crate::sys::process::Process;
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::error::WrongProcess;
-    use crate::sys::process::tests::in_child;
+    use crate::sys::process::in_child;
 
     #[test]
     fn events_lead_to_their_object_while_it_lives() {

@@ -77,10 +77,9 @@ impl OwnedRings {
         request: &SendRequest<'_>,
     ) -> Option<Result<()>> {
         let Self { qp, send, .. } = self;
-        let (device, owner) = (qp.context().engine(), &*qp.inner);
         // SAFETY: the contract of this function is that of the callee; the ring is the send queue of the queue pair.
-        let posted = unsafe { qp.engine().try_post_send(device, send, owner, request) };
-        posted.map(|posted| posted.map_err(|error| qp.refused(POST_SEND, error)))
+        unsafe { qp.engine().try_store_send(qp.context().engine(), send, request) }
+            .then(|| qp.ring_send(send))
     }
 
     /// Stores a request of any kind, in any state. [`ring_send`](Self::ring_send) posts it.
@@ -121,10 +120,9 @@ impl OwnedRings {
         request: &ReceiveRequest<'_>,
     ) -> Option<Result<()>> {
         let Self { qp, recv, .. } = self;
-        let (device, owner) = (qp.context().engine(), &*qp.inner);
         // SAFETY: the contract of this function is that of the callee; the ring is the receive queue of the queue pair.
-        let posted = unsafe { qp.engine().try_post_recv(device, recv, owner, request) };
-        posted.map(|posted| posted.map_err(|error| qp.refused(POST_RECV, error)))
+        unsafe { qp.engine().try_store_recv(qp.context().engine(), recv, request) }
+            .then(|| qp.settle_posted())
     }
 
     /// Stores a request of any kind, in any state. [`ring_recv`](Self::ring_recv) posts it.

@@ -81,10 +81,10 @@ impl QueuePair {
     #[inline(always)]
     unsafe fn try_post_recv(&self, request: &ReceiveRequest<'_>) -> Option<Result<()>> {
         let mut ring = self.inner.receive.try_lock()?;
-        let (device, owner) = (self.context().engine(), &*self.inner);
+        let device = self.context().engine();
         // SAFETY: the contract of this function is that of the callee; the ring is the receive queue of this queue pair.
-        let posted = unsafe { self.engine().try_post_recv(device, &mut ring, owner, request) };
-        posted.map(|posted| posted.map_err(|error| self.refused(POST_RECV, error)))
+        unsafe { self.engine().try_store_recv(device, &mut ring, request) }
+            .then(|| self.settle_posted())
     }
 
     /// Posts a request of any kind, in any state, waiting for a thread that holds the queue.
@@ -121,6 +121,12 @@ impl QueuePair {
     pub(in crate::verbs) fn ring_recv(&self, ring: &mut AnyRecvRing) -> Result<()> {
         let rung = self.engine().ring_recv(self.context().engine(), ring, &*self.inner);
         rung.map_err(|error| self.refused(POST_RECV, error))
+    }
+
+    /// Makes requests that were just stored, and need no doorbell, complete if the queue pair is in ERR.
+    #[inline(always)]
+    pub(in crate::verbs) fn settle_posted(&self) -> Result<()> {
+        self.flush_if_error().map_err(|error| self.refused(POST_RECV, error))
     }
 
     /// Makes the requests complete that were just stored, if the queue pair is in ERR.
@@ -215,22 +221,18 @@ impl ReceiveQueue<'_> {
     ///
     /// Those of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        let (device, owner) = (self.qp.context().engine(), &*self.qp.inner);
-        let fast = match self.pushed {
-            // The doorbell is due for these, too.
-            true => None,
+        let device = self.qp.context().engine();
+        // The doorbell is due for requests that were pushed before.
+        let is_stored = !self.pushed && {
             // SAFETY: the contract of this function is that of the callee; the ring is that of the queue pair.
-            false => unsafe {
-                self.qp.engine().try_post_recv(device, &mut self.ring, owner, request)
-            },
+            unsafe { self.qp.engine().try_store_recv(device, &mut self.ring, request) }
         };
-        match fast {
-            Some(posted) => posted.map_err(|error| self.qp.refused(POST_RECV, error))?,
-            None => {
-                // SAFETY: as above.
-                unsafe { self.push_with_care(request) }?;
-                self.settle()?;
-            }
+        if is_stored {
+            self.qp.settle_posted()?;
+        } else {
+            // SAFETY: as above.
+            unsafe { self.push_with_care(request) }?;
+            self.settle()?;
         }
         self.ring.yield_to_waiter();
         Ok(())

@@ -93,10 +93,10 @@ impl QueuePair {
     #[inline(always)]
     unsafe fn try_post_send(&self, request: &SendRequest<'_>) -> Option<Result<()>> {
         let mut ring = self.inner.send.try_lock()?;
-        let (device, owner) = (self.context().engine(), &*self.inner);
+        let device = self.context().engine();
         // SAFETY: the contract of this function is that of the callee; the ring is the send queue of this queue pair.
-        let posted = unsafe { self.engine().try_post_send(device, &mut ring, owner, request) };
-        posted.map(|posted| posted.map_err(|error| self.refused(POST_SEND, error)))
+        unsafe { self.engine().try_store_send(device, &mut ring, request) }
+            .then(|| self.ring_send(&mut ring))
     }
 
     /// Posts a request that binds a memory window: [`SendQueue::bind_window`] and

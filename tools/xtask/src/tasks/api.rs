@@ -14,7 +14,7 @@ use crate::host::{self, progress};
 use crate::testbed::rust::Rust;
 
 /// The crates, by the names of their packages.
-const PACKAGES: [&str; 3] = ["verbs-abi", "ucma-abi", "rdmacm"];
+const PACKAGES: [&str; 4] = ["verbs-abi", "ucma-abi", "verbs-core", "rdmacm"];
 
 /// Compares what the crates offer with what is committed, or commits it.
 pub(crate) fn run(renew: bool) -> Result<ExitCode> {

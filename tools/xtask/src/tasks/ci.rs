@@ -12,7 +12,7 @@ use crate::tasks::{api, demo, static_build, test};
 use crate::testbed::rust::Rust;
 
 /// Packs the crates that are for others, and builds each as it is packed, with those before it as they are.
-const PACKAGE: [&str; 9] = [
+const PACKAGE: [&str; 11] = [
     "package",
     "--quiet",
     "--allow-dirty",
@@ -20,6 +20,8 @@ const PACKAGE: [&str; 9] = [
     "verbs-abi",
     "--package",
     "ucma-abi",
+    "--package",
+    "verbs-core",
     "--package",
     "rdmacm",
 ];

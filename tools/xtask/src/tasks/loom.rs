@@ -47,11 +47,19 @@ pub(crate) fn add(selection: &Selection, progress: &Progress, tests: &mut Tests)
     }
 }
 
+/// The crates that have models.
+const PACKAGES: [&str; 2] = ["verbs-core", "rdmacm"];
+
 /// Returns `true` if one of the tests may have `filter` in its name: the path and the text of a file contain all parts of it.
 /// Most filters mean other tests, for which nothing has to be built.
 fn may_match(filter: Option<&str>) -> Result<bool> {
     let Some(filter) = filter else { return Ok(true) };
-    is_in(&host::workspace().join("rdmacm/src"), filter)
+    for package in PACKAGES {
+        if is_in(&host::workspace().join(package).join("src"), filter)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn is_in(directory: &Path, filter: &str) -> Result<bool> {
@@ -73,10 +81,14 @@ fn is_in(directory: &Path, filter: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// Builds the library's tests, with loom's types in place of the standard library's.
+/// Builds the tests of the crates, with loom's types in place of the standard library's.
 fn build() -> Result<Vec<Artifact>> {
     let mut cargo = host::cargo();
-    cargo.args(["test", "--quiet", "--package", "rdmacm", "--lib", "--target-dir"]);
+    cargo.args(["test", "--quiet", "--lib"]);
+    for package in PACKAGES {
+        cargo.args(["--package", package]);
+    }
+    cargo.arg("--target-dir");
     // Its own directory: other flags than the host's programs have would throw those away.
     cargo.arg(host::build_directory().join("loom"));
     cargo.env("RUSTFLAGS", "--cfg loom").env_remove("CARGO_ENCODED_RUSTFLAGS");

@@ -1,0 +1,119 @@
+//! The same of loom, and what stands for memory that the kernel shares.
+//!
+//! # Safety
+//!
+//! A word of such memory has an atomic of loom's, which lives as long as the execution of the model.
+#![expect(unsafe_code, reason = "atomics of loom's stand for words of memory")]
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Mutex as StdMutex;
+use std::time::Instant;
+
+use loom::cell::UnsafeCell;
+pub use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, fence};
+pub use loom::sync::{Condvar, Mutex, MutexGuard};
+pub use loom::thread;
+
+use crate::lock::unpoisoned;
+
+/// What stands for words of memory, by their addresses.
+struct Words<A>(StdMutex<HashMap<usize, Box<A>>>);
+
+impl<A> Default for Words<A> {
+    fn default() -> Self {
+        Self(StdMutex::default())
+    }
+}
+
+impl<A> Words<A> {
+    /// That of the word at `address`, which `made` makes where there is none yet.
+    fn at(&self, address: usize, made: impl FnOnce() -> A) -> NonNull<A> {
+        let mut words = unpoisoned(self.0.lock());
+        NonNull::from(&**words.entry(address).or_insert_with(|| Box::new(made())))
+    }
+}
+
+loom::lazy_static! {
+    static ref BYTES: Words<AtomicU8> = Words::default();
+    static ref HALVES: Words<AtomicU16> = Words::default();
+    static ref WORDS: Words<AtomicU32> = Words::default();
+    static ref ELEMENTS: Words<UnsafeCell<()>> = Words::default();
+}
+
+/// What the standard library's atomics have of their own.
+pub trait FromPtr<T> {
+    /// The atomic that stands for the word at `word`, whose first value is what is there.
+    ///
+    /// # Safety
+    ///
+    /// `word` must be aligned and valid for reads, and the execution last as long as the result.
+    unsafe fn from_ptr<'a>(word: *mut T) -> &'a Self;
+}
+
+macro_rules! from_ptr {
+    ($($atomic:ident $word:ident $all:ident;)*) => {
+        $(impl FromPtr<$word> for $atomic {
+            unsafe fn from_ptr<'a>(word: *mut $word) -> &'a Self {
+                // SAFETY: the caller's; nobody writes to it but by the atomic that is made here.
+                let first = || Self::new(unsafe { word.read() });
+                let atomic = $all.at(word.addr(), first);
+                // SAFETY: its box stays where it is until the execution ends.
+                unsafe { atomic.as_ref() }
+            }
+        })*
+    };
+}
+
+from_ptr! {
+    AtomicU8 u8 BYTES;
+    AtomicU16 u16 HALVES;
+    AtomicU32 u32 WORDS;
+}
+
+/// Reads what begins at `element`: the model fails where somebody writes to it at the same time.
+pub fn reads(element: NonNull<u8>) {
+    let cell = ELEMENTS.at(element.addr().get(), || UnsafeCell::new(()));
+    // SAFETY: as in `from_ptr`.
+    unsafe { cell.as_ref() }.with(|_| ());
+}
+
+/// Writes to what begins at `element`: the model fails where somebody has it at the same time.
+pub fn writes(element: NonNull<u8>) {
+    let cell = ELEMENTS.at(element.addr().get(), || UnsafeCell::new(()));
+    // SAFETY: as in `from_ptr`.
+    unsafe { cell.as_ref() }.with_mut(|_| ());
+}
+
+/// Returns an even number other than zero that no other running thread has.
+pub fn thread_mark() -> usize {
+    // Every thread of a model is one of the standard library's.
+    loom::thread_local! { static MARK: Box<u16> = Box::new(0); }
+    MARK.with(|mark| NonNull::from(&**mark).addr().get())
+}
+
+/// Waits until `condvar` is notified. A deadline has passed at once: what another thread does before it, it has done in some
+/// order that is checked.
+pub fn wait_until<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Option<Instant>,
+) -> (MutexGuard<'a, T>, bool) {
+    match deadline {
+        None => (unpoisoned(condvar.wait(guard)), false),
+        Some(_) => (guard, true),
+    }
+}
+
+/// Checks `model` in every order that loom knows.
+pub fn check(model: impl Fn() + Send + Sync + 'static) {
+    loom::model(model);
+}
+
+/// Checks `model`, which has too many threads for every order, in those orders in which threads that could go on are
+/// interrupted at most twice.
+pub fn check_bounded(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(model);
+}

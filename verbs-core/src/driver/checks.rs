@@ -1,0 +1,63 @@
+//! Checks of a work request before a driver stores it.
+
+use super::error::{PostError, Posted};
+use crate::work::{QpState, Sge};
+
+/// The length of all pieces together.
+#[inline(never)]
+pub fn total(pieces: &[Sge]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.length)).sum()
+}
+
+/// The length of a message of `bytes`.
+#[inline]
+pub fn length(bytes: u64) -> Posted<u32> {
+    u32::try_from(bytes).map_err(|_| PostError::Long(bytes))
+}
+
+/// The same for a kernel that adds the bytes up in a signed word.
+#[inline]
+pub fn signed_length(bytes: u64) -> Posted<u32> {
+    match u32::try_from(bytes) {
+        Ok(length) if length < TOO_LONG => Ok(length),
+        _ => Err(PostError::Long(bytes)),
+    }
+}
+
+/// So many bytes are no message of such a kernel's.
+pub const TOO_LONG: u32 = 1 << 31;
+
+/// The number of pieces, if the queue takes as many.
+#[inline]
+pub fn count(pieces: &[Sge], most: u32) -> Posted<u32> {
+    let given = pieces.len();
+    within(given, most).ok_or(PostError::ManyPieces { given, most })
+}
+
+/// The number of bytes that a request carries in itself, if the queue takes as many.
+#[inline]
+pub fn inline(bytes: &[u8], most: u32) -> Posted<u32> {
+    let given = bytes.len();
+    within(given, most).ok_or(PostError::ManyBytes { given, most })
+}
+
+#[inline]
+fn within(given: usize, most: u32) -> Option<u32> {
+    u32::try_from(given).ok().filter(|given| *given <= most)
+}
+
+/// Checks that the kernel processes sends that are posted in `state`.
+#[inline]
+pub fn check_send(state: QpState) -> Posted {
+    if state.0 >= QpState::IB_QPS_RTS.0 { Ok(()) } else { Err(PostError::Early(state)) }
+}
+
+/// Checks that the kernel processes receives that are posted in `state`.
+pub fn check_receive(state: QpState) -> Posted {
+    match state {
+        QpState::IB_QPS_RESET => Err(PostError::Invalid(
+            "the queue pair is in IB_QPS_RESET, and receives need IB_QPS_INIT",
+        )),
+        _ => Ok(()),
+    }
+}

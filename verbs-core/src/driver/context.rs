@@ -1,0 +1,68 @@
+//! The arguments of drivers: the device, and the queue pair for which they are called.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use verbs_abi::Command;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
+
+/// The way of commands to the kernel: the file of a device, unless the device was removed.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandContext<'a> {
+    file: &'a UverbsFile,
+    is_removed: &'a AtomicBool,
+}
+
+impl<'a> CommandContext<'a> {
+    /// Creates the context of commands on `file`, which fail once `is_removed`.
+    pub fn new(file: &'a UverbsFile, is_removed: &'a AtomicBool) -> Self {
+        Self { file, is_removed }
+    }
+
+    /// The file of the device.
+    pub fn file(self) -> &'a UverbsFile {
+        self.file
+    }
+
+    /// Refuses what a forked child must not do, and what needs a device that was removed.
+    pub fn check(self) -> Result<(), Refused> {
+        match self.file.check_process() {
+            // The kernel's errno after it has taken the driver away from a context.
+            Ok(()) if self.is_removed.load(Ordering::Relaxed) => Err(Refused::Os(Errno::EIO)),
+            checked => checked,
+        }
+    }
+
+    /// Sends a command. Returns the answer, and the driver's part of it.
+    pub fn command<C, O>(self, request: C) -> Result<(C::Response, O), Refused>
+    where
+        C: Command,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        self.check()?;
+        self.file.driver_command(request, ())
+    }
+}
+
+/// The queue pair for which a doorbell is rung.
+#[derive(Debug, Clone, Copy)]
+pub struct Doorbell<'a> {
+    /// The file of the device.
+    pub file: &'a UverbsFile,
+    /// The kernel's name of the queue pair.
+    pub handle: u32,
+    /// Held while the kernel changes the queue pair.
+    pub changing: &'a Mutex<()>,
+}
+
+impl Doorbell<'_> {
+    /// Has the kernel look at the send queue: POST_SEND without requests.
+    #[inline(always)]
+    pub fn command(self) -> Result<(), Refused> {
+        self.file.ring(self.handle)
+    }
+}

@@ -1,0 +1,346 @@
+//! The traits that a driver implements.
+//!
+//! # Safety
+//!
+//! The memory of a request must live until its completion. The unsafe functions pass this contract on from the
+//! caller of a post or a registration; the unsafe trait [`Driver`] promises that a completion has this meaning.
+#![expect(unsafe_code, reason = "posting and registering give memory to the device")]
+
+use std::fmt::Debug;
+use std::os::fd::OwnedFd;
+
+use verbs_abi::{
+    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
+    ib_uverbs_create_qp_resp, ib_uverbs_create_srq, ib_uverbs_create_srq_resp,
+    ib_uverbs_create_xsrq, ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq, rdma_driver_id,
+};
+
+use super::capabilities::Capabilities;
+use super::checks;
+use super::context::{CommandContext, Doorbell};
+use super::error::{CreateError, PollError, Posted};
+use crate::concurrent::AtomicU32;
+use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
+
+/// The facts about a device by which its driver is chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceInfo {
+    /// The kernel's driver.
+    pub driver: Option<rdma_driver_id>,
+    /// The version of the driver's part of commands, if the kernel says it.
+    pub abi_version: Option<u32>,
+}
+
+impl DeviceInfo {
+    /// Returns `true` for a device of `driver`, unless the kernel says that its ABI is not `version`.
+    pub fn is(&self, driver: rdma_driver_id, version: u32) -> bool {
+        self.driver == Some(driver) && self.abi_version.is_none_or(|known| known == version)
+    }
+}
+
+/// The answer of GET_CONTEXT.
+#[derive(Debug)]
+pub struct Opened {
+    /// The descriptor of the device's asynchronous events.
+    pub async_events: OwnedFd,
+    /// The number of completion vectors.
+    pub completion_vectors: u32,
+}
+
+/// A driver that is tried when a device is opened.
+pub trait BuiltIn: Driver {
+    /// Returns `true` if this is the driver for `device`, whose file is `file`.
+    fn supports(device: &DeviceInfo, file: &UverbsFile) -> bool;
+
+    /// Makes `file` a context of the device. `IB_USER_VERBS_CMD_GET_CONTEXT`.
+    fn open(device: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError>;
+}
+
+/// The driver of an open device.
+///
+/// # Safety
+///
+/// A completion of a request means that the device no longer uses the memory of the request. A ring
+/// gives each completion out once, and only for a request that was posted to the queue pair whose
+/// number the completion has.
+pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
+    /// The end of a completion queue that is polled.
+    type CqRing: CqOps;
+    /// The part of a completion queue that is shared: arming does not wait for a thread that polls.
+    type CqControl: CqControlOps;
+    /// The end of a send queue that is posted to.
+    type SendRing: SendOps;
+    /// The end of a receive queue that is posted to.
+    type RecvRing: RecvOps;
+    /// The part of a queue pair that belongs to neither queue alone.
+    type QpData: Debug + Send + Sync + 'static;
+
+    /// The facts in which this driver differs from others.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Creates a completion queue.
+    fn create_cq(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_create_cq,
+    ) -> Result<CreatedCq<Self>, CreateError>;
+
+    /// Creates a queue pair on the completion queues of `cqs`, with a receive queue unless it receives
+    /// from a shared one.
+    fn create_qp(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_ex_create_qp,
+        cqs: CqControls<'_, Self>,
+    ) -> Result<CreatedQp<Self>, CreateError>;
+
+    /// Creates a shared receive queue.
+    fn create_srq(
+        &self,
+        cx: CommandContext<'_>,
+        request: CreateSrq,
+    ) -> Result<CreatedSrq<Self>, CreateError>;
+
+    /// Creates an address handle in protection domain `pd`.
+    fn create_ah(
+        &self,
+        cx: CommandContext<'_>,
+        pd: PdNumber,
+        request: ib_uverbs_create_ah,
+    ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError>;
+
+    /// Registers memory. `IB_USER_VERBS_CMD_REG_MR`.
+    ///
+    /// # Safety
+    ///
+    /// - The range of addresses in `request` is valid for reads, and for writes if the access flags let a device or a peer
+    ///   write, until the region is deregistered, along with all memory windows that were ever bound to it.
+    /// - Until then Rust references neither borrow what a device may write, nor mutably borrow what it may read, except while
+    ///   no work request and no peer accesses it.
+    unsafe fn register(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_reg_mr,
+    ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+        // SAFETY: the contract of this function is that of the callee.
+        let registered = unsafe { cx.file().register_memory(request, ()) };
+        registered.map(|(response, ())| response)
+    }
+
+    /// Changes the limit of a shared receive queue. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    fn set_srq_limit(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_modify_srq,
+    ) -> Result<(), Refused> {
+        cx.file().command(request)
+    }
+
+    /// The kernel has moved a queue pair to RESET: what it completed before is to be forgotten.
+    fn on_reset(&self, _qp: &Self::QpData, _cqs: CqControls<'_, Self>) {}
+
+    /// The kernel has destroyed a queue pair. A completion queue no longer finds it by its number.
+    fn on_destroyed(&self, _qp: &Self::QpData, _cqs: CqControls<'_, Self>) {}
+}
+
+/// The completion queues of a queue pair.
+#[derive(Debug)]
+pub struct CqControls<'a, D: Driver> {
+    /// The queue on which sends complete.
+    pub send: &'a D::CqControl,
+    /// The queue on which receives complete.
+    pub recv: &'a D::CqControl,
+}
+
+/// The command that creates a shared receive queue.
+#[derive(Debug, Clone, Copy)]
+pub enum CreateSrq {
+    /// In no XRC domain.
+    Plain(ib_uverbs_create_srq),
+    /// In an XRC domain.
+    Xrc(ib_uverbs_create_xsrq),
+}
+
+/// A new completion queue.
+#[derive(Debug)]
+pub struct CreatedCq<D: Driver> {
+    /// The answer of the kernel.
+    pub response: ib_uverbs_create_cq_resp,
+    /// The end that is polled.
+    pub ring: D::CqRing,
+    /// The part that threads share.
+    pub control: D::CqControl,
+    /// The memory that the device uses until the queue is destroyed.
+    pub memory: Option<Mapping>,
+}
+
+/// A new queue pair.
+#[derive(Debug)]
+pub struct CreatedQp<D: Driver> {
+    /// The answer of the kernel.
+    pub response: ib_uverbs_create_qp_resp,
+    /// The send queue.
+    pub send: D::SendRing,
+    /// Absent if the queue pair has no receive queue of its own.
+    pub recv: Option<D::RecvRing>,
+    /// The part that belongs to neither queue alone.
+    pub data: D::QpData,
+    /// The memory that the device uses until the queue pair is destroyed.
+    pub memory: Option<Mapping>,
+}
+
+/// A new shared receive queue.
+#[derive(Debug)]
+pub struct CreatedSrq<D: Driver> {
+    /// The answer of the kernel.
+    pub response: ib_uverbs_create_srq_resp,
+    /// The end that is posted to.
+    pub ring: D::RecvRing,
+    /// The memory that the device uses until the queue is destroyed.
+    pub memory: Option<Mapping>,
+}
+
+/// The end of a completion queue that is polled.
+pub trait CqOps: Debug + Send + 'static {
+    /// Takes completions off the queue, and returns how many. `file` is that of the device.
+    fn poll(&mut self, file: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError>;
+
+    /// Takes completions off the queue if that is quick. Returns `None`, and takes none, if it is not
+    /// or if it fails.
+    #[inline(always)]
+    fn try_poll(&mut self, _into: &mut [Completion]) -> Option<usize> {
+        None
+    }
+
+    /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
+    ///
+    /// After [`CreateError::Map`] the ring is not to be used.
+    fn resize(
+        &mut self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_resize_cq,
+    ) -> Result<u32, CreateError> {
+        Ok(cx.file().command(request)?.cqe)
+    }
+}
+
+/// The part of a completion queue that threads share.
+pub trait CqControlOps: Debug + Send + Sync + 'static {
+    /// Asks for an event with the next completion.
+    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused>;
+
+    /// Returns `true` if a thread may wait for an event of the queue, as far as this process can see.
+    fn is_armed(&self) -> bool {
+        false
+    }
+}
+
+/// How a completion queue is armed.
+#[derive(Debug)]
+pub struct Arm<'a> {
+    /// The kernel's name of the queue.
+    pub cq_handle: u32,
+    /// Only completions that the sender marked as solicited raise the event.
+    pub solicited_only: bool,
+    /// The number of events of the queue that were read from its channel.
+    pub events_read: &'a AtomicU32,
+}
+
+/// The end of a send queue that is posted to.
+pub trait SendOps: Debug + Send + 'static {
+    /// Stores `request` in the queue of the queue pair `at`, which is in `state`. The device may
+    /// carry it out at once, and does when the [doorbell](Self::ring) is rung.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed (an unsignaled one: until a later request of the queue has), or the queue pair is
+    /// destroyed, the memory that a [`Payload::Gather`](crate::work::Payload::Gather) names by its addresses and keys
+    /// - stays allocated and registered;
+    /// - is not written, and for a read neither written nor read, except in ways that cope with a device doing so at the
+    ///   same time.
+    unsafe fn store(
+        &mut self,
+        at: Doorbell<'_>,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Posted;
+
+    /// Stores `request` if that is quick. Returns `false`, and stores nothing, if it is not or if it
+    /// fails.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`store`](Self::store).
+    #[inline(always)]
+    unsafe fn try_store(&mut self, _state: QpState, _request: &SendRequest<'_>) -> bool {
+        false
+    }
+
+    /// Rings the doorbell for the requests that were stored since it was last rung.
+    fn ring(&mut self, at: Doorbell<'_>) -> Posted;
+
+    /// The requests that the kernel never completes, if the driver leaves any.
+    fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
+        None
+    }
+}
+
+/// The end of a receive queue that is posted to.
+pub trait RecvOps: Debug + Send + 'static {
+    /// Checks that requests can be posted to a queue pair in `state`.
+    fn check(&self, state: QpState) -> Posted {
+        checks::check_receive(state)
+    }
+
+    /// Stores `request`.
+    ///
+    /// # Safety
+    ///
+    /// Until the request has completed, or its queue is destroyed, the memory that it names by its addresses and keys
+    /// - stays allocated and registered;
+    /// - is neither written nor read, except in ways that cope with a device that writes to it.
+    unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted;
+
+    /// Stores a request for `piece`, which is not empty, if that is quick and needs no doorbell. Returns
+    /// `false`, and stores nothing, if it is not or if it fails.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`store`](Self::store).
+    #[inline(always)]
+    unsafe fn try_store(&mut self, _wr_id: u64, _piece: Sge) -> bool {
+        false
+    }
+
+    /// Rings the doorbell of the queue that the kernel knows as `handle`, if the device needs that.
+    #[inline]
+    fn ring(&mut self, _file: &UverbsFile, _handle: u32) -> Posted {
+        Ok(())
+    }
+
+    /// The requests that the kernel never completes, if the driver leaves any.
+    fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
+        None
+    }
+
+    /// Changes the size of a shared receive queue. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    ///
+    /// After [`CreateError::Map`] the ring is not to be used.
+    fn resize(
+        &mut self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_modify_srq,
+    ) -> Result<(), CreateError> {
+        Ok(cx.file().command(request)?)
+    }
+}
+
+/// Requests that the kernel never completes: the library completes them once the queue pair is in ERR.
+pub trait OrphanedRequests: Debug + Send + Sync {
+    /// Takes the requests back. Returns their identifiers, in order.
+    fn take(&self) -> Vec<u64>;
+}

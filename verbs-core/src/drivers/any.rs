@@ -1,0 +1,419 @@
+//! One type for all drivers, and one for each type that a driver has.
+//!
+//! Each function is one `match` that calls the function of the driver. The types have a tag of their
+//! own: one that is hidden in a field takes several instructions to read.
+//!
+//! # Safety
+//!
+//! Each unsafe function calls the function of the driver with the arguments that it was given.
+#![expect(unsafe_code, reason = "passes posts and registrations on")]
+
+use verbs_abi::{
+    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_ex_create_qp,
+    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq,
+};
+
+use super::generic::Generic;
+#[cfg(any(test, feature = "null"))]
+use super::null::Null;
+use super::rxe::Rxe;
+use super::siw::Siw;
+use super::unknown::Unknown;
+use crate::driver::{
+    Arm, BuiltIn, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError,
+    CreateSrq, CreatedCq, CreatedQp, CreatedSrq, DeviceInfo, Doorbell, Driver, External, Opened,
+    OrphanedRequests, PollError, PostError, Posted, RecvOps, SendOps,
+};
+use crate::sys::command::Refused;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
+
+/// The reason of an error for a queue that the kernel has resized, and whose new ring could not be
+/// mapped.
+const LOST: &str = "its ring could not be mapped when it was resized";
+
+const FOREIGN: &str = "a completion queue belongs to another driver";
+
+/// Generates the types for `all` drivers. Those with `fast paths` implement the functions `try_*`: a match over few drivers
+/// takes fewer instructions than one over all.
+macro_rules! drivers {
+    (
+        fast paths: { $($(#[$fast_attribute:meta])* $fast:ident,)+ }
+        all: { $($(#[$attribute:meta])* $name:ident,)+ }
+    ) => {
+        /// The driver of an open device.
+        #[derive(Debug)]
+        pub enum AnyDriver { $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name($name),)+ }
+
+        /// The polled end of a completion queue.
+        #[derive(Debug)]
+        #[repr(u8)]
+        pub enum AnyCqRing {
+            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::CqRing),)+
+            /// There is none, and why.
+            Absent(&'static str),
+        }
+
+        /// The shared part of a completion queue.
+        #[derive(Debug)]
+        pub enum AnyCqControl {
+            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::CqControl),)+
+        }
+
+        /// The posted end of a send queue.
+        #[derive(Debug)]
+        #[repr(u8)]
+        pub enum AnySendRing {
+            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::SendRing),)+
+            /// There is none, and why.
+            Absent(&'static str),
+        }
+
+        /// The posted end of a receive queue.
+        #[derive(Debug)]
+        #[repr(u8)]
+        pub enum AnyRecvRing {
+            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::RecvRing),)+
+            /// There is none, and why.
+            Absent(&'static str),
+        }
+
+        /// The data of a queue pair that belongs to neither queue alone.
+        #[derive(Debug)]
+        pub enum AnyQpData {
+            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::QpData),)+
+        }
+
+        // SAFETY: each function passes on to a driver, which keeps the promise of `Driver`.
+        unsafe impl Driver for AnyDriver {
+            type CqRing = AnyCqRing;
+            type CqControl = AnyCqControl;
+            type SendRing = AnySendRing;
+            type RecvRing = AnyRecvRing;
+            type QpData = AnyQpData;
+
+            fn capabilities(&self) -> Capabilities {
+                match self { $($(#[$attribute])* Self::$name(driver) => driver.capabilities(),)+ }
+            }
+
+            fn create_cq(
+                &self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_create_cq,
+            ) -> Result<CreatedCq<Self>, CreateError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => {
+                        let CreatedCq { response, ring, control, memory } =
+                            driver.create_cq(cx, request)?;
+                        let (ring, control) =
+                            (AnyCqRing::$name(ring), AnyCqControl::$name(control));
+                        Ok(CreatedCq { response, ring, control, memory })
+                    })+
+                }
+            }
+
+            fn create_qp(
+                &self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_ex_create_qp,
+                cqs: CqControls<'_, Self>,
+            ) -> Result<CreatedQp<Self>, CreateError> {
+                match (self, cqs.send, cqs.recv) {
+                    $($(#[$attribute])* (
+                        Self::$name(driver),
+                        AnyCqControl::$name(send),
+                        AnyCqControl::$name(recv),
+                    ) => {
+                        let CreatedQp { response, send, recv, data, memory } =
+                            driver.create_qp(cx, request, CqControls { send, recv })?;
+                        let (send, recv, data) = (
+                            AnySendRing::$name(send),
+                            recv.map(AnyRecvRing::$name),
+                            AnyQpData::$name(data),
+                        );
+                        Ok(CreatedQp { response, send, recv, data, memory })
+                    })+
+                    _ => Err(CreateError::Unsupported(FOREIGN)),
+                }
+            }
+
+            fn create_srq(
+                &self,
+                cx: CommandContext<'_>,
+                request: CreateSrq,
+            ) -> Result<CreatedSrq<Self>, CreateError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => {
+                        let CreatedSrq { response, ring, memory } =
+                            driver.create_srq(cx, request)?;
+                        Ok(CreatedSrq { response, ring: AnyRecvRing::$name(ring), memory })
+                    })+
+                }
+            }
+
+            fn create_ah(
+                &self,
+                cx: CommandContext<'_>,
+                pd: PdNumber,
+                request: ib_uverbs_create_ah,
+            ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => driver.create_ah(cx, pd, request),)+
+                }
+            }
+
+            unsafe fn register(
+                &self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_reg_mr,
+            ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => {
+                        // SAFETY: the contract of this function is that of the callee.
+                        unsafe { driver.register(cx, request) }
+                    })+
+                }
+            }
+
+            fn set_srq_limit(
+                &self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_modify_srq,
+            ) -> Result<(), Refused> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => driver.set_srq_limit(cx, request),)+
+                }
+            }
+
+            fn on_reset(&self, qp: &AnyQpData, cqs: CqControls<'_, Self>) {
+                match (self, qp, cqs.send, cqs.recv) {
+                    $($(#[$attribute])* (
+                        Self::$name(driver),
+                        AnyQpData::$name(qp),
+                        AnyCqControl::$name(send),
+                        AnyCqControl::$name(recv),
+                    ) => driver.on_reset(qp, CqControls { send, recv }),)+
+                    _ => {}
+                }
+            }
+
+            fn on_destroyed(&self, qp: &AnyQpData, cqs: CqControls<'_, Self>) {
+                match (self, qp, cqs.send, cqs.recv) {
+                    $($(#[$attribute])* (
+                        Self::$name(driver),
+                        AnyQpData::$name(qp),
+                        AnyCqControl::$name(send),
+                        AnyCqControl::$name(recv),
+                    ) => driver.on_destroyed(qp, CqControls { send, recv }),)+
+                    _ => {}
+                }
+            }
+        }
+
+        impl CqOps for AnyCqRing {
+            #[inline(always)]
+            fn poll(
+                &mut self,
+                file: &UverbsFile,
+                into: &mut [Completion],
+            ) -> Result<usize, PollError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.poll(file, into),)+
+                    Self::Absent(why) => Err(PollError::Absent(why)),
+                }
+            }
+
+            #[inline(always)]
+            fn try_poll(&mut self, into: &mut [Completion]) -> Option<usize> {
+                match self {
+                    $($(#[$fast_attribute])* Self::$fast(ring) => ring.try_poll(into),)+
+                    _ => None,
+                }
+            }
+
+            fn resize(
+                &mut self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_resize_cq,
+            ) -> Result<u32, CreateError> {
+                let resized = match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.resize(cx, request),)+
+                    Self::Absent(_) => Ok(cx.file().command(request)?.cqe),
+                };
+                if let Err(CreateError::Map(_)) = resized {
+                    *self = Self::Absent(LOST);
+                }
+                resized
+            }
+        }
+
+        impl CqControlOps for AnyCqControl {
+            fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused> {
+                match self { $($(#[$attribute])* Self::$name(control) => control.arm(cx, arm),)+ }
+            }
+
+            fn is_armed(&self) -> bool {
+                match self { $($(#[$attribute])* Self::$name(control) => control.is_armed(),)+ }
+            }
+        }
+
+        impl SendOps for AnySendRing {
+            unsafe fn store(
+                &mut self,
+                at: Doorbell<'_>,
+                state: QpState,
+                request: &SendRequest<'_>,
+            ) -> Posted {
+                match self {
+                    // SAFETY: the contract of this function is that of the callee.
+                    $($(#[$attribute])* Self::$name(ring) => unsafe {
+                        ring.store(at, state, request)
+                    },)+
+                    Self::Absent(why) => Err(PostError::Invalid(why)),
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
+                match self {
+                    // SAFETY: the contract of this function is that of the callee.
+                    $($(#[$fast_attribute])* Self::$fast(ring) => unsafe {
+                        ring.try_store(state, request)
+                    },)+
+                    _ => false,
+                }
+            }
+
+            #[inline(always)]
+            fn ring(&mut self, at: Doorbell<'_>) -> Posted {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.ring(at),)+
+                    Self::Absent(_) => Ok(()),
+                }
+            }
+
+            fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.orphans(),)+
+                    Self::Absent(_) => None,
+                }
+            }
+        }
+
+        impl RecvOps for AnyRecvRing {
+            fn check(&self, state: QpState) -> Posted {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.check(state),)+
+                    Self::Absent(_) => Ok(()),
+                }
+            }
+
+            unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
+                match self {
+                    // SAFETY: the contract of this function is that of the callee.
+                    $($(#[$attribute])* Self::$name(ring) => unsafe { ring.store(request) },)+
+                    Self::Absent(why) => Err(PostError::Invalid(why)),
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+                match self {
+                    // SAFETY: the contract of this function is that of the callee.
+                    $($(#[$fast_attribute])* Self::$fast(ring) => unsafe {
+                        ring.try_store(wr_id, piece)
+                    },)+
+                    _ => false,
+                }
+            }
+
+            #[inline]
+            fn ring(&mut self, file: &UverbsFile, handle: u32) -> Posted {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.ring(file, handle),)+
+                    Self::Absent(_) => Ok(()),
+                }
+            }
+
+            fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.orphans(),)+
+                    Self::Absent(_) => None,
+                }
+            }
+
+            fn resize(
+                &mut self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_modify_srq,
+            ) -> Result<(), CreateError> {
+                let resized = match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.resize(cx, request),)+
+                    Self::Absent(_) => Ok(cx.file().command(request)?),
+                };
+                if let Err(CreateError::Map(_)) = resized {
+                    *self = Self::Absent(LOST);
+                }
+                resized
+            }
+        }
+    };
+}
+
+drivers! {
+    fast paths: {
+        Rxe,
+        Siw,
+        #[cfg(any(test, feature = "null"))]
+        Null,
+    }
+    all: {
+        Rxe,
+        Siw,
+        #[cfg(any(test, feature = "null"))]
+        Null,
+        Generic,
+        Unknown,
+        External,
+    }
+}
+
+impl AnyDriver {
+    /// Makes `file` a context of `device`, by the first driver that supports the device.
+    pub fn open(device: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+        fn open<D: BuiltIn>(
+            device: &DeviceInfo,
+            file: &UverbsFile,
+            any: fn(D) -> AnyDriver,
+        ) -> Option<Result<(AnyDriver, Opened), CreateError>> {
+            let opened = D::supports(device, file).then(|| D::open(device, file))?;
+            Some(opened.map(|(driver, opened)| (any(driver), opened)))
+        }
+        open(device, file, Self::Rxe)
+            .or_else(|| open(device, file, Self::Siw))
+            .or_else(|| open(device, file, Self::Generic))
+            .or_else(|| open(device, file, Self::Unknown))
+            .expect("the last one supports every device")
+    }
+}
+
+impl AnyRecvRing {
+    /// Stores `request` if that is quick and needs no doorbell: a request with one scatter/gather entry
+    /// that is not empty. Returns `false`, and stores nothing, if it is not or if it fails.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`RecvOps::store`].
+    #[inline(always)]
+    pub unsafe fn try_store_request(&mut self, request: &ReceiveRequest<'_>) -> bool {
+        let [Sge { addr, length: length @ 1.., lkey }] = *request.scatter else { return false };
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.try_store(request.wr_id, Sge { addr, length, lkey }) }
+    }
+
+    /// Stores a request without memory.
+    pub fn store_nothing(&mut self, wr_id: u64) -> Posted {
+        // SAFETY: the request names no memory.
+        unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[] }) }
+    }
+}

@@ -1,0 +1,22 @@
+//! The drivers.
+//!
+//! A driver is a module here that implements [`Driver`](crate::driver::Driver) and
+//! [`BuiltIn`](crate::driver::BuiltIn), and a line in [`any`]. It is chosen once, when a device is
+//! opened, from the kernel's driver and the version of its ABI.
+//!
+//! | Driver | Queues | System calls on the data path |
+//! |---|---|---|
+//! | `Rxe` | rings shared with the kernel | send doorbell, arming |
+//! | `Siw` | rings shared with the kernel | send doorbell, only if the kernel may be idle |
+//! | `Generic` | in the kernel | posting, polling, arming |
+//! | `Unknown` | none | connection manager only |
+
+pub mod any;
+mod generic;
+#[cfg(any(test, feature = "null"))]
+pub mod null;
+#[cfg(fuzzing)]
+mod other_end;
+pub mod rxe;
+pub mod siw;
+mod unknown;

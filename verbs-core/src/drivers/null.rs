@@ -1,0 +1,283 @@
+//! A driver without a device, for tests without a kernel.
+//!
+//! Its queues are memory of this process. The doorbell carries requests out at once: a send completes,
+//! and takes the next receive of its own queue pair. It is made as drivers of hardware are: completions
+//! name a queue pair by its number and a request by its place, and a table leads to the identifiers.
+//!
+//! # Safety
+//!
+//! [`Driver`] is an unsafe trait because a completion must mean that the device has given the memory of its
+//! request back. Requests carry no memory to this device: it reads lengths and identifiers only.
+#![expect(unsafe_code, reason = "a driver promises what its completions mean")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use verbs_abi::{
+    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
+    ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_wc,
+};
+
+use crate::driver::checks::{check_send, count, total};
+use crate::driver::{
+    Arm, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError, CreateSrq,
+    CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, PollError, PostError, Posted, RecvOps,
+    SendOps,
+};
+use crate::lock::unpoisoned;
+use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{
+    AddressVector, Completion, Payload, PdNumber, QpState, ReceiveRequest, SendOperation,
+    SendRequest, WcOpcode,
+};
+
+/// The driver.
+#[derive(Debug, Default)]
+pub struct Null {
+    last_number: AtomicU32,
+    /// The doorbell page of the device, which its queue pairs share.
+    doorbells: Arc<Mutex<u64>>,
+}
+
+/// A completion as the device writes it.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    qp_num: u32,
+    place: usize,
+    is_receive: bool,
+    byte_len: u32,
+}
+
+/// A completion queue, as the device has it.
+#[derive(Debug, Default)]
+struct DeviceCq {
+    entries: Mutex<VecDeque<Entry>>,
+    qps: Mutex<BTreeMap<u32, Arc<Identifiers>>>,
+}
+
+/// The identifiers of the requests of a queue pair, by place: posts write them, and polls read them.
+#[derive(Debug, Default)]
+struct Identifiers {
+    sends: Mutex<Vec<u64>>,
+    receives: Mutex<Vec<u64>>,
+}
+
+/// A queue pair, as the device has it.
+#[derive(Debug)]
+struct DeviceQp {
+    number: u32,
+    identifiers: Arc<Identifiers>,
+    send_cq: Arc<DeviceCq>,
+    recv_cq: Arc<DeviceCq>,
+    /// The places of the receives that no message has taken.
+    receives: Mutex<VecDeque<usize>>,
+}
+
+/// The polled end of a completion queue.
+#[derive(Debug)]
+pub struct NullCqRing(Arc<DeviceCq>);
+
+/// The shared part of a completion queue.
+#[derive(Debug)]
+pub struct NullCqControl {
+    cq: Arc<DeviceCq>,
+    /// The doorbell record: the number of events that were read when the queue was last armed.
+    arm_record: AtomicU32,
+}
+
+/// A send queue.
+#[derive(Debug)]
+pub struct NullSendRing {
+    qp: Arc<DeviceQp>,
+    doorbells: Arc<Mutex<u64>>,
+    max: u32,
+    /// The places and lengths of the requests for which the doorbell was not rung.
+    stored: Vec<(usize, u32)>,
+}
+
+/// A receive queue.
+#[derive(Debug)]
+pub struct NullRecvRing {
+    qp: Arc<DeviceQp>,
+    max: u32,
+}
+
+// SAFETY: no device uses the memory of a request. A completion is taken from its queue once, and has the
+// number of the queue pair that the request was posted to.
+unsafe impl Driver for Null {
+    type CqRing = NullCqRing;
+    type CqControl = NullCqControl;
+    type SendRing = NullSendRing;
+    type RecvRing = NullRecvRing;
+    type QpData = u32;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn create_cq(
+        &self,
+        _: CommandContext<'_>,
+        request: ib_uverbs_create_cq,
+    ) -> Result<CreatedCq<Self>, CreateError> {
+        let response = ib_uverbs_create_cq_resp { cqe: request.cqe, ..Default::default() };
+        let cq = Arc::<DeviceCq>::default();
+        let control = NullCqControl { cq: Arc::clone(&cq), arm_record: AtomicU32::new(0) };
+        let memory = Some(Mapping::private(4096).map_err(CreateError::Map)?);
+        Ok(CreatedCq { response, ring: NullCqRing(cq), control, memory })
+    }
+
+    fn create_qp(
+        &self,
+        _: CommandContext<'_>,
+        request: ib_uverbs_ex_create_qp,
+        cqs: CqControls<'_, Self>,
+    ) -> Result<CreatedQp<Self>, CreateError> {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let response = ib_uverbs_create_qp_resp {
+            qpn: number,
+            max_send_wr: request.max_send_wr,
+            max_recv_wr: request.max_recv_wr,
+            max_send_sge: request.max_send_sge,
+            max_recv_sge: request.max_recv_sge,
+            ..Default::default()
+        };
+        let identifiers = Arc::<Identifiers>::default();
+        for control in [cqs.send, cqs.recv] {
+            unpoisoned(control.cq.qps.lock()).insert(number, Arc::clone(&identifiers));
+        }
+        let qp = Arc::new(DeviceQp {
+            number,
+            identifiers,
+            send_cq: Arc::clone(&cqs.send.cq),
+            recv_cq: Arc::clone(&cqs.recv.cq),
+            receives: Mutex::default(),
+        });
+        let (doorbells, max) = (Arc::clone(&self.doorbells), request.max_send_wr);
+        let send = NullSendRing { qp: Arc::clone(&qp), doorbells, max, stored: Vec::new() };
+        let recv = Some(NullRecvRing { qp, max: request.max_recv_wr });
+        let memory = Some(Mapping::private(4096).map_err(CreateError::Map)?);
+        Ok(CreatedQp { response, send, recv, data: number, memory })
+    }
+
+    fn create_srq(
+        &self,
+        _: CommandContext<'_>,
+        _: CreateSrq,
+    ) -> Result<CreatedSrq<Self>, CreateError> {
+        Err(CreateError::Unsupported("shared receive queues"))
+    }
+
+    fn create_ah(
+        &self,
+        _: CommandContext<'_>,
+        pd: PdNumber,
+        request: ib_uverbs_create_ah,
+    ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError> {
+        Ok((ib_uverbs_create_ah_resp::default(), AddressVector::new(pd, &request.attr.grh.dgid)))
+    }
+
+    fn on_reset(&self, number: &u32, cqs: CqControls<'_, Self>) {
+        for control in [cqs.send, cqs.recv] {
+            unpoisoned(control.cq.entries.lock()).retain(|entry| entry.qp_num != *number);
+        }
+    }
+
+    fn on_destroyed(&self, number: &u32, cqs: CqControls<'_, Self>) {
+        for control in [cqs.send, cqs.recv] {
+            unpoisoned(control.cq.qps.lock()).remove(number);
+        }
+    }
+}
+
+impl CqOps for NullCqRing {
+    fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
+        let mut polled = 0;
+        while polled < into.len() {
+            let Some(entry) = unpoisoned(self.0.entries.lock()).pop_front() else { break };
+            // The completion of a queue pair that was destroyed leads nowhere.
+            let Some(qp) = unpoisoned(self.0.qps.lock()).get(&entry.qp_num).cloned() else {
+                continue;
+            };
+            let (identifiers, opcode) = match entry.is_receive {
+                true => (&qp.receives, WcOpcode::IB_WC_RECV),
+                false => (&qp.sends, WcOpcode::IB_UVERBS_WC_SEND),
+            };
+            let wr_id = unpoisoned(identifiers.lock())[entry.place].into();
+            let (qp_num, byte_len) = (entry.qp_num, entry.byte_len);
+            into[polled] =
+                Completion(ib_uverbs_wc { wr_id, opcode, qp_num, byte_len, ..Default::default() });
+            polled += 1;
+        }
+        Ok(polled)
+    }
+}
+
+impl CqControlOps for NullCqControl {
+    fn arm(&self, _: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused> {
+        self.arm_record.store(arm.events_read.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl SendOps for NullSendRing {
+    unsafe fn store(
+        &mut self,
+        _: Doorbell<'_>,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Posted {
+        check_send(state)?;
+        match request.operation {
+            SendOperation::Send => {}
+            SendOperation::SendTo { destination, .. } => {
+                if destination.address.get::<[u8; 16]>() == [0; 16] {
+                    return Err(PostError::Invalid("an address of zero"));
+                }
+            }
+            _ => return Err(PostError::Unsupported("anything but sends")),
+        }
+        if self.stored.len() >= self.max as usize {
+            return Err(PostError::Full(self.max));
+        }
+        let length = match request.payload {
+            Payload::Gather(pieces) => total(pieces),
+            Payload::Inline(bytes) => bytes.len() as u64,
+        };
+        let mut sends = unpoisoned(self.qp.identifiers.sends.lock());
+        self.stored.push((sends.len(), u32::try_from(length).expect("tests send little")));
+        sends.push(request.wr_id);
+        Ok(())
+    }
+
+    fn ring(&mut self, _: Doorbell<'_>) -> Posted {
+        let DeviceQp { number: qp_num, send_cq, recv_cq, receives, .. } = &*self.qp;
+        *unpoisoned(self.doorbells.lock()) += 1;
+        for (place, byte_len) in self.stored.drain(..) {
+            let sent = Entry { qp_num: *qp_num, place, is_receive: false, byte_len };
+            unpoisoned(send_cq.entries.lock()).push_back(sent);
+            if let Some(place) = unpoisoned(receives.lock()).pop_front() {
+                let received = Entry { place, is_receive: true, ..sent };
+                unpoisoned(recv_cq.entries.lock()).push_back(received);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RecvOps for NullRecvRing {
+    unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
+        count(request.scatter, 1)?;
+        let mut waiting = unpoisoned(self.qp.receives.lock());
+        if waiting.len() >= self.max as usize {
+            return Err(PostError::Full(self.max));
+        }
+        let mut identifiers = unpoisoned(self.qp.identifiers.receives.lock());
+        waiting.push_back(identifiers.len());
+        identifiers.push(request.wr_id);
+        Ok(())
+    }
+}

@@ -1,0 +1,478 @@
+//! A ring of the siw driver: an array of elements, shared with the kernel.
+//!
+//! There are no indices: each side counts for itself, and the flag VALID in an element says whose
+//! it is. The one who fills elements stores it last; the other one clears it.
+//!
+//! # Safety
+//!
+//! Flags are always accessed as atomics. The rest of an element is copied as bytes, by raw pointer,
+//! while the flag says that it is ours. A kernel that breaks the protocol makes the copy a garbled
+//! one and nothing worse: no reference is made, and any bytes are valid. Places come from counters
+//! of our own.
+#![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
+
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
+use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
+use zerocopy::{Immutable, IntoBytes};
+
+#[cfg(all(test, loom))]
+use crate::concurrent::FromPtr as _;
+use crate::concurrent::{AtomicU8, AtomicU16, AtomicU32, fence, reads, writes};
+use crate::driver::{PostError, Posted};
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::UverbsFile;
+
+/// Where the flags stand in every element.
+const FLAGS: usize = 8;
+const _: () = assert!(
+    offset_of!(siw_sqe, flags) == FLAGS
+        && offset_of!(siw_rqe, flags) == FLAGS
+        && offset_of!(siw_cqe, flags) == FLAGS
+);
+
+const VALID: u16 = siw_wqe_flags::SIW_WQE_VALID.bits();
+
+/// The library's own mark on an element that is taken back: it keeps others off it until it is
+/// empty. No flag of the kernel's.
+const TAKEN: u16 = 1 << 15;
+
+/// A ring of elements `E`, mapped, and our place in it.
+#[derive(Debug)]
+pub(super) struct Ring<E> {
+    place: Arc<Place>,
+    elements: PhantomData<fn() -> E>,
+}
+
+/// The memory of a ring, and our place in it.
+#[derive(Debug)]
+struct Place {
+    mapping: Mapping,
+    /// One less than the number of elements, which is a power of two; checked against the
+    /// mapping's length together with `size`.
+    mask: u32,
+    /// Of an element, in bytes.
+    size: usize,
+    /// Elements that were filled, or emptied, on this side: modulo their number the next one.
+    /// Stored by who has the ring only.
+    count: AtomicU32,
+}
+
+impl Place {
+    /// The first byte of the element that is the `count`th in the course of time.
+    #[inline]
+    fn element(&self, count: u32) -> NonNull<u8> {
+        self.element_of(self.size, count)
+    }
+
+    /// The same, of elements of `size` bytes.
+    #[inline]
+    fn element_of(&self, size: usize, count: u32) -> NonNull<u8> {
+        debug_assert_eq!(size, self.size);
+        let offset = (count & self.mask) as usize * size;
+        // SAFETY: `Ring::over` has checked that all of the elements up to `mask` are within the
+        // mapping.
+        unsafe { self.mapping.start().add(offset) }
+    }
+
+    /// The flags of an element of a work queue.
+    #[inline]
+    fn work_flags(&self, count: u32) -> &AtomicU16 {
+        self.flags_of(self.element(count))
+    }
+
+    /// The flags of `element`, which is one of a work queue.
+    #[inline]
+    fn flags_of(&self, element: NonNull<u8>) -> &AtomicU16 {
+        debug_assert!(self.size % 8 == 0 && FLAGS + 2 <= self.size);
+        // SAFETY: the flags are within the element, which has more than 10 bytes.
+        let flags = unsafe { element.add(FLAGS) };
+        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page, and elements and their flags at multiples of 8, so they are
+        // aligned; and they are accessed only as an atomic on this side, the other being the
+        // kernel's.
+        unsafe { AtomicU16::from_ptr(flags.cast().as_ptr()) }
+    }
+}
+
+impl<E> Ring<E> {
+    /// Maps the ring of `elements` that the driver has under `key`, with what stands behind them, beside
+    /// `neighbour`.
+    fn map(
+        file: &UverbsFile,
+        key: u64,
+        elements: u32,
+        behind: usize,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
+        let length = (elements as usize).checked_mul(size_of::<E>()).ok_or(Errno::EOVERFLOW)?;
+        let length = length.checked_add(behind).ok_or(Errno::EOVERFLOW)?;
+        let mapping = Mapping::shared(file, key, length, neighbour)?;
+        Self::over(mapping, elements).ok_or(Errno::EPROTO)
+    }
+
+    /// The ring of `elements` in `mapping`, if it can be one.
+    pub(super) fn over(mapping: Mapping, elements: u32) -> Option<Self> {
+        let size = size_of::<E>();
+        let length = (elements as usize).checked_mul(size)?;
+        if !elements.is_power_of_two() || length > mapping.len() {
+            return None;
+        }
+        let place = Place { mapping, mask: elements - 1, size, count: AtomicU32::new(0) };
+        Some(Self { place: Arc::new(place), elements: PhantomData })
+    }
+
+    /// Where it is mapped, while there are no [leftovers](Leftovers) yet.
+    pub(super) fn mapping(&mut self) -> Option<&mut Mapping> {
+        Arc::get_mut(&mut self.place).map(|place| &mut place.mapping)
+    }
+
+    /// How many elements there are.
+    pub(super) fn capacity(&self) -> u32 {
+        self.place.mask + 1
+    }
+
+    #[inline]
+    fn count(&self) -> u32 {
+        self.place.count.load(Ordering::Relaxed)
+    }
+}
+
+/// An element of a work queue, which begins with an identifier and flags of 16 bits.
+pub(super) trait Work {}
+
+impl Work for siw_sqe {}
+
+impl Work for siw_rqe {}
+
+/// An element that is ours until it is handed over.
+#[must_use]
+pub(super) struct Free<'a, E> {
+    place: &'a Place,
+    /// Its first byte.
+    start: NonNull<u8>,
+    flags: &'a AtomicU16,
+    /// How many there are with it.
+    count: u32,
+    elements: PhantomData<fn() -> E>,
+}
+
+impl<E> Free<'_, E> {
+    /// Stores `value` into the element, from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// Where it is not within the element, or where the flags are.
+    #[inline(always)]
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, offset: usize, value: &T) {
+        self.write(offset, value.as_bytes());
+    }
+
+    /// The same of bytes.
+    #[inline(always)]
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let before = offset < FLAGS && bytes.len() <= FLAGS - offset;
+        let behind = offset >= FLAGS + size_of::<u16>();
+        assert!(before || behind);
+        assert!(offset <= size_of::<E>() && bytes.len() <= size_of::<E>() - offset);
+        // SAFETY: `offset` is within the element, as was checked.
+        let into = unsafe { self.start.add(offset) };
+        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
+        // many, which are within the element, as was checked; bytes have no alignment; the two do
+        // not overlap, as no slice of ours is made of a mapping.
+        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// Hands the element over, with what was written to it and with `flags`.
+    #[inline(always)]
+    pub(super) fn hand_over(self, flags: siw_wqe_flags) {
+        // Who finds the element valid must find it counted, to know it for the last one.
+        self.place.count.store(self.count, Ordering::Relaxed);
+        let flags = flags | siw_wqe_flags::SIW_WQE_VALID;
+        self.flags.store(flags.bits(), Ordering::Release);
+    }
+}
+
+impl<E: Work> Ring<E> {
+    /// Maps a work queue, beside `neighbour`.
+    pub(super) fn of_work(
+        file: &UverbsFile,
+        key: u64,
+        elements: u32,
+        neighbour: Option<&mut Mapping>,
+    ) -> Result<Self, Errno> {
+        Self::map(file, key, elements, 0, neighbour)
+    }
+
+    /// The element to fill next. What it held before is there still.
+    #[inline(always)]
+    pub(super) fn free(&mut self) -> Posted<Free<'_, E>> {
+        let (place, count) = (&*self.place, self.count());
+        let start = place.element_of(size_of::<E>(), count);
+        let flags = place.flags_of(start);
+        if flags.load(Ordering::Acquire) & VALID != 0 {
+            return Err(PostError::Full(self.capacity()));
+        }
+        writes(start);
+        let (count, elements) = (count.wrapping_add(1), PhantomData);
+        Ok(Free { place, start, flags, count, elements })
+    }
+
+    /// Whether the kernel may not look at the element that was put last, unless it is told: it has
+    /// taken the one before, or there is none.
+    ///
+    /// While it has not, it looks at the next one once it has.
+    #[inline]
+    pub(super) fn must_be_told(&self) -> bool {
+        // The kernel clears the flag of the one and then looks at the other: either it sees what
+        // was stored there, or we see what it has cleared.
+        fence(Ordering::SeqCst);
+        let before = self.count().wrapping_sub(2);
+        let before = self.place.element_of(size_of::<E>(), before);
+        self.place.mask == 0 || self.place.flags_of(before).load(Ordering::Acquire) & VALID == 0
+    }
+
+    /// Takes back the element that was put last; whether it was there still.
+    pub(super) fn take_back(&mut self) -> bool {
+        let last = self.count().wrapping_sub(1);
+        let flags = self.place.work_flags(last);
+        let free = |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(0);
+        let taken = flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, free).is_ok();
+        if taken {
+            self.place.count.store(last, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Returns the means to take back the elements that the kernel has left, which needs no access to the ring.
+    pub(super) fn leftovers(&self) -> Leftovers {
+        Leftovers { place: Arc::clone(&self.place) }
+    }
+}
+
+/// The elements of a work queue that the kernel does not come to any more.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    place: Arc<Place>,
+}
+
+impl Leftovers {
+    /// Takes back every element that the kernel has left; their identifiers, in order. What another
+    /// thread puts meanwhile may stay, and nothing that was put before something that is taken.
+    pub(super) fn take_all(&self) -> Vec<u64> {
+        self.take_since(self.place.count.load(Ordering::Relaxed))
+    }
+
+    /// The same by who has seen `count` elements.
+    fn take_since(&self, mut count: u32) -> Vec<u64> {
+        let mask = self.place.mask;
+        let mut marked = Vec::new();
+        loop {
+            marked.extend((0..=mask).filter(|slot| self.mark(*slot)));
+            // An element is counted before it can be marked. So where none was counted while all
+            // slots were looked at, what was put before a marked one was there to be marked. It
+            // ends: nothing is put where one is marked.
+            match self.place.count.load(Ordering::Relaxed) {
+                now if now == count => break,
+                now => count = now,
+            }
+        }
+        // The slot of the next element is that of the oldest one.
+        marked.sort_unstable_by_key(|slot| slot.wrapping_sub(count) & mask);
+        marked.into_iter().map(|slot| self.empty(slot)).collect()
+    }
+
+    /// Marks the element in `slot`, if there is one; whether this did.
+    fn mark(&self, slot: u32) -> bool {
+        let mark = |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(flags | TAKEN);
+        let flags = self.place.work_flags(slot);
+        flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, mark).is_ok()
+    }
+
+    /// Empties the element in `slot`, which this has marked; its identifier.
+    fn empty(&self, slot: u32) -> u64 {
+        let mut id = [0; size_of::<u64>()];
+        let from = self.place.element(slot);
+        reads(from);
+        // SAFETY: `from` is valid for reads of an element, which begins with the identifier and
+        // which nobody fills before its flags are cleared; `id` is valid for writes by being an
+        // array; bytes have no alignment; the two do not overlap, as no array of ours is made
+        // of a mapping.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut id).cast(), id.len()) };
+        self.place.work_flags(slot).store(0, Ordering::Release);
+        u64::from_ne_bytes(id)
+    }
+}
+
+impl Ring<siw_cqe> {
+    /// Maps a completion queue.
+    pub(super) fn of_completions(
+        file: &UverbsFile,
+        key: u64,
+        elements: u32,
+    ) -> Result<Self, Errno> {
+        Self::map(file, key, elements, size_of::<siw_cq_ctrl>(), None)
+    }
+
+    /// Returns the slot of the `count`th completion since the queue was created.
+    #[inline(always)]
+    fn slot(&self, count: u32) -> CompletionSlot<'_> {
+        let start = self.place.element_of(size_of::<siw_cqe>(), count);
+        // SAFETY: the flags are within the element.
+        let flags = unsafe { start.add(FLAGS) };
+        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
+        // a byte has no alignment; and they are accessed only as an atomic on this side, the
+        // other being the kernel's.
+        CompletionSlot { start, flags: unsafe { AtomicU8::from_ptr(flags.as_ptr()) } }
+    }
+
+    /// Takes at most one completion into the beginning of `into`, as `made` translates it. Returns how many were taken, or
+    /// `None`, and takes none, if more can be taken or `made` does not translate it.
+    ///
+    /// It has no loop, so that a caller does not save registers for one.
+    #[inline(always)]
+    pub(super) fn try_take<T>(
+        &mut self,
+        into: &mut [T],
+        made: impl Fn(&siw_cqe) -> Option<T>,
+    ) -> Option<usize> {
+        let count = self.count();
+        let slot = self.slot(count);
+        if !slot.is_valid() {
+            return Some(0);
+        }
+        let (first, rest) = into.split_first_mut()?;
+        if !rest.is_empty() && self.slot(count.wrapping_add(1)).is_valid() {
+            return None;
+        }
+        *first = made(&slot.read())?;
+        slot.free();
+        // Loaded again: that takes no register meanwhile.
+        self.place.count.store(self.count().wrapping_add(1), Ordering::Relaxed);
+        Some(1)
+    }
+
+    /// Takes completions into the beginning of `into`, as many as there are and fit, each as `made` translates it, or
+    /// `made_otherwise` where that does not. Returns how many were taken.
+    #[inline(always)]
+    pub(super) fn take<T>(
+        &mut self,
+        into: &mut [T],
+        made: impl Fn(&siw_cqe) -> Option<T>,
+        made_otherwise: impl Fn(&siw_cqe) -> T,
+    ) -> usize {
+        let first = self.count();
+        let mut count = first;
+        for place in into {
+            let slot = self.slot(count);
+            if !slot.is_valid() {
+                break;
+            }
+            // Not one store behind both: the compiler would keep the element in memory for it.
+            match made(&slot.read()) {
+                Some(made) => *place = made,
+                None => *place = made_otherwise(&slot.read()),
+            }
+            slot.free();
+            count = count.wrapping_add(1);
+        }
+        self.place.count.store(count, Ordering::Relaxed);
+        count.wrapping_sub(first) as usize
+    }
+
+    /// Returns the word that arms the queue, if there is room for it behind the elements.
+    pub(super) fn arming(&self) -> Option<Arming> {
+        let offset = (self.place.mask as usize + 1).checked_mul(size_of::<siw_cqe>())?;
+        let end = offset.checked_add(size_of::<siw_cq_ctrl>())?;
+        let place = Arc::clone(&self.place);
+        (end <= place.mapping.len()).then_some(Arming { place, offset })
+    }
+}
+
+/// A slot of a completion queue.
+#[derive(Debug, Clone, Copy)]
+struct CompletionSlot<'a> {
+    /// Its first byte.
+    start: NonNull<u8>,
+    flags: &'a AtomicU8,
+}
+
+impl CompletionSlot<'_> {
+    /// Returns `true` if the kernel has stored a completion that was not taken.
+    #[inline(always)]
+    fn is_valid(self) -> bool {
+        u16::from(self.flags.load(Ordering::Acquire)) & VALID != 0
+    }
+
+    #[inline(always)]
+    fn read(self) -> siw_cqe {
+        reads(self.start);
+        // SAFETY: `start` is valid for reads of a completion, of which any bytes are one, as `Ring::slot` says; no
+        // alignment is required.
+        unsafe { self.start.cast::<siw_cqe>().read_unaligned() }
+    }
+
+    /// Gives the slot back to the kernel.
+    #[inline(always)]
+    fn free(self) {
+        self.flags.store(0, Ordering::Release);
+    }
+}
+
+/// The word that arms a completion queue.
+#[derive(Debug)]
+pub struct Arming {
+    place: Arc<Place>,
+    /// Checked to be within the mapping.
+    offset: usize,
+}
+
+impl Arming {
+    #[inline]
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: `Ring::arming` has checked that the word is within the mapping.
+        let flags = unsafe { self.place.mapping.start().add(self.offset) };
+        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
+        // mappings begin at a page and the word is behind elements of 32 bytes, so it is aligned;
+        // and it is accessed only as an atomic on this side, the other being the kernel's.
+        unsafe { AtomicU32::from_ptr(flags.cast().as_ptr()) }
+    }
+
+    /// Whether the queue was armed and no event came since.
+    pub(super) fn is_set(&self) -> bool {
+        // Of a completion that the library stored before, either who arms sees it, or we see that.
+        fence(Ordering::SeqCst);
+        self.flags().load(Ordering::Relaxed) != 0
+    }
+
+    /// Arms the queue: the kernel clears the word with the event.
+    pub(super) fn arm_next(&self) {
+        // The kernel looks for SOLICITED at the completions of sends only, by the flag of the send:
+        // a queue that was armed for solicited messages would never wake anybody.
+        let any =
+            siw_notify_flags::SIW_NOTIFY_SOLICITED | siw_notify_flags::SIW_NOTIFY_NEXT_COMPLETION;
+        self.flags().store(any.bits(), Ordering::Relaxed);
+        // The kernel stores a completion and then looks at the word: either it sees the word, or
+        // the poll that follows sees the completion.
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Takes a completion, if there is one.
+#[cfg(test)]
+fn taken_one(ring: &mut Ring<siw_cqe>) -> Option<siw_cqe> {
+    let mut into = [siw_cqe::default()];
+    let taken = ring.try_take(&mut into, |element| Some(*element));
+    (taken.expect("there is room for one") == 1).then_some(into[0])
+}
+
+#[cfg(all(test, loom))]
+mod loom_model;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! The producer's end of a send queue of siw.
+//!
+//! # Safety
+//!
+//! See [`driver`](crate::driver). Storing a request is unsafe, because it gives memory to the device.
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+use std::mem::{self, offset_of};
+
+use nix::errno::Errno;
+use verbs_abi::AlignedU64;
+use verbs_abi::siw::{SIW_MAX_INLINE, siw_opcode, siw_sge, siw_sqe, siw_wqe_flags};
+
+use super::element::{check_state, gather, translated_piece};
+use super::queue::{Free, Ring};
+use crate::driver::checks::{TOO_LONG, inline};
+use crate::driver::{Doorbell, OrphanedRequests, PostError, Posted, SendOps};
+use crate::lock::unpoisoned;
+use crate::sys::command::Refused;
+use crate::work::{Payload, QpState, SendFlags, SendOperation, SendRequest};
+
+/// The producer's end of a send queue.
+#[derive(Debug)]
+pub struct SendRing {
+    pub(super) ring: Ring<siw_sqe>,
+    max_sge: u32,
+    /// The length from which on a scatter/gather entry is not stored by the fast path: 0 if no request may have one.
+    too_long: u32,
+    max_inline: u32,
+    /// The kernel leaves it to the poster to mark every request.
+    signal_all: bool,
+    /// The kernel has brought the queue pair to RTS, which only it knows of.
+    pub(super) connected: bool,
+    /// The kernel may not know of the element put last.
+    owes_doorbell: bool,
+    /// How many elements were put since it was rung for them.
+    stored: u32,
+}
+
+/// Rings. While the kernel changes anything about the queue pair it turns doorbells away, and says the
+/// same as where there is no connection: what it says counts when no change is under way.
+#[inline(always)]
+fn ring(doorbell: Doorbell<'_>) -> Result<(), Refused> {
+    doorbell.command().or_else(|refused| ring_again(doorbell, refused))
+}
+
+#[cold]
+fn ring_again(doorbell: Doorbell<'_>, refused: Refused) -> Result<(), Refused> {
+    match refused {
+        Refused::Os(Errno::ENOTCONN) => {
+            let _unchanged = unpoisoned(doorbell.changing.lock());
+            doorbell.command()
+        }
+        refused => Err(refused),
+    }
+}
+
+/// Where inline bytes stand in an element.
+const INLINE: usize = offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
+const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
+
+impl SendRing {
+    /// Creates the end of `ring`, whose requests have at most `max_sge` scatter/gather entries or `max_inline` bytes.
+    pub(super) fn new(
+        ring: Ring<siw_sqe>,
+        max_sge: u32,
+        max_inline: u32,
+        signal_all: bool,
+    ) -> Self {
+        let too_long = if max_sge == 0 { 0 } else { TOO_LONG };
+        Self {
+            ring,
+            max_sge,
+            too_long,
+            max_inline,
+            signal_all,
+            connected: false,
+            owes_doorbell: false,
+            stored: 0,
+        }
+    }
+
+    /// Returns the flags of an element for a request with `asked`.
+    #[inline(always)]
+    fn flags(&self, asked: SendFlags) -> siw_wqe_flags {
+        let mut flags = siw_wqe_flags::empty();
+        if self.signal_all || asked.contains(SendFlags::SIGNALED) {
+            flags |= siw_wqe_flags::SIW_WQE_SIGNALLED;
+        }
+        if asked.contains(SendFlags::SOLICITED) {
+            flags |= siw_wqe_flags::SIW_WQE_SOLICITED;
+        }
+        if asked.contains(SendFlags::FENCE) {
+            flags |= siw_wqe_flags::SIW_WQE_READ_FENCE;
+        }
+        flags
+    }
+
+    /// Counts the element that was stored last, and checks whether the kernel has to be told of it.
+    #[inline(always)]
+    fn count_stored(&mut self) {
+        self.stored += 1;
+        // Checked for each element: behind one of which the kernel has to be told, it has to be told of all.
+        self.owes_doorbell = self.owes_doorbell || self.ring.must_be_told();
+    }
+
+    /// Stores any request in a ring of which the kernel takes it. Returns `true` if the request is stored.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`store`](SendOps::store).
+    #[inline(never)]
+    unsafe fn try_put(&mut self, request: &SendRequest<'_>) -> bool {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.put(request) }.is_ok()
+    }
+
+    /// Stores a request in a ring of which the kernel takes it.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`store`](SendOps::store).
+    #[inline(always)]
+    pub(super) unsafe fn put(&mut self, request: &SendRequest<'_>) -> Posted {
+        let (opcode, raddr, rkey) = match request.operation {
+            SendOperation::Send => (siw_opcode::SIW_OP_SEND, 0, 0),
+            SendOperation::SendWithInvalidate { rkey } => {
+                (siw_opcode::SIW_OP_SEND_REMOTE_INV, 0, rkey)
+            }
+            SendOperation::Write { remote_addr, rkey } => {
+                (siw_opcode::SIW_OP_WRITE, remote_addr, rkey)
+            }
+            SendOperation::Read { remote_addr, rkey } => {
+                (siw_opcode::SIW_OP_READ, remote_addr, rkey)
+            }
+            ref other => return lacks(other),
+        };
+        let is_read = opcode == siw_opcode::SIW_OP_READ;
+        if is_read && request.flags.contains(SendFlags::FENCE) {
+            return Err(PostError::Invalid("siw cannot fence a read"));
+        }
+        let mut flags = self.flags(request.flags);
+        let mut element = self.ring.free()?;
+        let num_sge = match request.payload {
+            Payload::Gather(pieces) => {
+                let most = if is_read { self.max_sge.min(1) } else { self.max_sge };
+                gather(&mut element, offset_of!(siw_sqe, sge), pieces, most)?
+            }
+            Payload::Inline(bytes) => {
+                if opcode == siw_opcode::SIW_OP_SEND_REMOTE_INV {
+                    return Err(PostError::Unsupported(
+                        "bytes inline in a send that invalidates by siw",
+                    ));
+                }
+                let length = inline(bytes, self.max_inline)?;
+                element.put(offset_of!(siw_sqe, sge), &siw_sge { length, ..siw_sge::default() });
+                element.write(INLINE, bytes);
+                flags |= siw_wqe_flags::SIW_WQE_INLINE;
+                1
+            }
+        };
+        finish(element, request.wr_id, num_sge, opcode, raddr, rkey, flags);
+        self.count_stored();
+        Ok(())
+    }
+
+    /// Checks that the kernel takes sends in `state`.
+    fn check_connected(&mut self, doorbell: Doorbell<'_>, state: QpState) -> Posted {
+        check_state(state)?;
+        if self.connected || state == QpState::IB_QPS_ERR {
+            return Ok(());
+        }
+        // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
+        // none, a doorbell does nothing.
+        match ring(doorbell) {
+            Ok(()) => {
+                self.connected = true;
+                Ok(())
+            }
+            Err(Refused::Os(Errno::ENOTCONN)) => Err(PostError::Invalid(
+                "the queue pair is not connected, and sends need IB_QPS_RTS",
+            )),
+            Err(refused) => Err(PostError::Unposted { refused, unposted: 1 }),
+        }
+    }
+
+    /// Returns the result of posting the last `stored` requests, whose doorbell was refused.
+    #[cold]
+    fn refused(&mut self, refused: Refused, stored: u32) -> Posted {
+        match refused {
+            // The connection is on its way down, and the kernel flushes when it is there, or the
+            // library does.
+            Refused::Os(Errno::ENOTCONN) => Ok(()),
+            Refused::Os(Errno::EINVAL) => {
+                // Of the first that it had not come to, where it has stayed.
+                let back = (0..stored).take_while(|_| self.ring.take_back()).count();
+                self.owes_doorbell = false;
+                match back {
+                    // Those who flush have them, or the kernel.
+                    0 => Err(PostError::Refused(refused)),
+                    requests => Err(PostError::TakenBack {
+                        requests,
+                        reason: "reads need an initiator depth of the connection",
+                    }),
+                }
+            }
+            refused => Err(PostError::Refused(refused)),
+        }
+    }
+}
+
+impl SendOps for SendRing {
+    /// Stores a request, at which the kernel may look before the doorbell is rung.
+    unsafe fn store(
+        &mut self,
+        at: Doorbell<'_>,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Posted {
+        self.check_connected(at, state)?;
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.put(request) }
+    }
+
+    /// Stores a send, write or read with one scatter/gather entry.
+    // A function of its own that calls none for these requests, so that it saves no registers.
+    #[inline(never)]
+    unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
+        if !self.connected || state == QpState::IB_QPS_RESET {
+            return false;
+        }
+        let Payload::Gather(&[piece]) = request.payload else {
+            // SAFETY: the contract of this function is that of the callee.
+            return unsafe { self.try_put(request) };
+        };
+        let (opcode, raddr, rkey) = match request.operation {
+            SendOperation::Send => (siw_opcode::SIW_OP_SEND, 0, 0),
+            SendOperation::Write { remote_addr, rkey } => {
+                (siw_opcode::SIW_OP_WRITE, remote_addr, rkey)
+            }
+            SendOperation::Read { remote_addr, rkey }
+                if !request.flags.contains(SendFlags::FENCE) =>
+            {
+                (siw_opcode::SIW_OP_READ, remote_addr, rkey)
+            }
+            // SAFETY: the contract of this function is that of the callee.
+            _ => return unsafe { self.try_put(request) },
+        };
+        if piece.length == 0 || piece.length >= self.too_long {
+            // SAFETY: the contract of this function is that of the callee.
+            return unsafe { self.try_put(request) };
+        }
+        let flags = self.flags(request.flags);
+        let Ok(mut element) = self.ring.free() else { return false };
+        element.put(offset_of!(siw_sqe, sge), &translated_piece(&piece));
+        finish(element, request.wr_id, 1, opcode, raddr, rkey, flags);
+        self.count_stored();
+        true
+    }
+
+    /// Has the kernel look at the elements that were stored, by POST_SEND without requests, if it may be asleep.
+    #[inline(always)]
+    fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
+        let stored = mem::take(&mut self.stored);
+        if self.owes_doorbell {
+            if let Err(refused) = ring(doorbell) {
+                return self.refused(refused, stored);
+            }
+            self.owes_doorbell = false;
+        }
+        Ok(())
+    }
+
+    fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
+        Some(Box::new(self.ring.leftovers()))
+    }
+}
+
+/// Stores the rest of an element, and hands it over to the kernel.
+#[inline(always)]
+fn finish(
+    mut element: Free<'_, siw_sqe>,
+    wr_id: u64,
+    num_sge: u8,
+    opcode: siw_opcode,
+    raddr: u64,
+    rkey: u32,
+    flags: siw_wqe_flags,
+) {
+    element.put(offset_of!(siw_sqe, id), &AlignedU64::new(wr_id));
+    element.put(offset_of!(siw_sqe, num_sge), &num_sge);
+    element.put(offset_of!(siw_sqe, opcode), &opcode);
+    element.put(offset_of!(siw_sqe, rkey), &rkey);
+    element.put(offset_of!(siw_sqe, raddr), &AlignedU64::new(raddr));
+    element.hand_over(flags);
+}
+
+/// Says that siw does not do `operation`.
+fn lacks(operation: &SendOperation<'_>) -> Posted {
+    Err(PostError::Unsupported(match operation {
+        SendOperation::Send
+        | SendOperation::SendWithInvalidate { .. }
+        | SendOperation::Write { .. }
+        | SendOperation::Read { .. } => unreachable!("siw does it"),
+        SendOperation::SendTo { .. } => "datagrams by siw",
+        SendOperation::SendWithImm { .. } | SendOperation::WriteWithImm { .. } => {
+            "immediate data by siw"
+        }
+        SendOperation::CompareSwap { .. }
+        | SendOperation::FetchAdd { .. }
+        | SendOperation::AtomicWrite { .. } => "atomics by siw",
+        SendOperation::Flush { .. } => "flush by siw",
+        SendOperation::LocalInvalidate { .. } => {
+            "local invalidation by siw, which is the kernel's own there"
+        }
+        SendOperation::BindWindow(_) => "memory windows by siw",
+    }))
+}

@@ -1,0 +1,247 @@
+//! Completion queues.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_resize_cq, ib_uverbs_wc};
+
+use super::device_context::DeviceContext;
+use super::drain_marker::DrainMarker;
+use super::injected::{InjectedCompletions, WakeupRequest};
+use crate::driver::{
+    Arm, CqControlOps as _, CqOps as _, CreateError, CreatedCq, Driver as _, PollError,
+};
+use crate::drivers::any::{AnyCqControl, AnyCqRing};
+use crate::lock::unpoisoned;
+use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
+use crate::work::{Completion, WcOpcode, WcStatus};
+
+/// A completion queue, apart from the ring that is polled: its caller owns that, and passes it to each call that needs it.
+#[derive(Debug)]
+pub struct Cq {
+    handle: u32,
+    capacity: AtomicU32,
+    control: AnyCqControl,
+    /// Absent until there is one: few queues ever have any.
+    injected: Mutex<Option<Box<InjectedCompletions>>>,
+    /// There may be injected completions.
+    has_injected: AtomicBool,
+}
+
+/// A new completion queue.
+#[derive(Debug)]
+pub struct NewCq {
+    /// The queue.
+    pub cq: Cq,
+    /// The ring that is polled.
+    pub ring: AnyCqRing,
+    /// The memory that the device uses until the queue is destroyed.
+    pub memory: Option<Mapping>,
+}
+
+impl Cq {
+    /// Creates a completion queue. `IB_USER_VERBS_CMD_CREATE_CQ`.
+    pub fn create(
+        device: &DeviceContext,
+        request: ib_uverbs_create_cq,
+    ) -> Result<NewCq, CreateError> {
+        let created = device.driver().create_cq(device.commands(), request)?;
+        let CreatedCq { response, ring, control, memory } = created;
+        let cq = Self {
+            handle: response.cq_handle,
+            capacity: AtomicU32::new(response.cqe),
+            control,
+            injected: Mutex::default(),
+            has_injected: AtomicBool::new(false),
+        };
+        Ok(NewCq { cq, ring, memory })
+    }
+
+    /// Returns the name of the queue in commands.
+    #[inline]
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Returns the number of completions that the queue has room for.
+    pub fn capacity(&self) -> u32 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Returns the part of the queue that threads share.
+    pub fn control(&self) -> &AnyCqControl {
+        &self.control
+    }
+
+    /// Takes completions off the queue into `into`. Returns how many.
+    #[inline(always)]
+    pub fn poll(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyCqRing,
+        into: &mut [Completion],
+    ) -> Result<usize, PollError> {
+        match ring.try_poll(into) {
+            Some(count) => self.add_injected(device, ring, into, count),
+            None => self.poll_slow(device, ring, into),
+        }
+    }
+
+    /// [`poll`](Self::poll) by the driver's slow path.
+    #[inline(never)]
+    pub fn poll_slow(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyCqRing,
+        into: &mut [Completion],
+    ) -> Result<usize, PollError> {
+        let count = ring.poll(device.file(), into)?;
+        self.add_injected(device, ring, into, count)
+    }
+
+    /// Adds injected completions behind the first `count` of `into`, which were polled from the ring.
+    #[inline(always)]
+    fn add_injected(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyCqRing,
+        into: &mut [Completion],
+        count: usize,
+    ) -> Result<usize, PollError> {
+        // A completion that is injected after the ring was polled is for the next poll.
+        match self.has_injected.load(Ordering::Acquire) {
+            false => Ok(count),
+            true => self.merge_injected(device, ring, into, count),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn merge_injected(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyCqRing,
+        into: &mut [Completion],
+        count: usize,
+    ) -> Result<usize, PollError> {
+        let mut injected = self.injected();
+        let Some(injected) = &mut *injected else { return Ok(count) };
+        let count = injected.merge(into, count, |rest| ring.poll(device.file(), rest))?;
+        self.has_injected.store(!injected.is_empty(), Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Makes the next completion raise an event; with `solicited_only` the next one that its sender marked as solicited.
+    /// `events_read` is the number of events of the queue that were read from its channel.
+    pub fn arm(
+        &self,
+        device: &DeviceContext,
+        solicited_only: bool,
+        events_read: &AtomicU32,
+    ) -> Result<(), Refused> {
+        let arm = Arm { cq_handle: self.handle, solicited_only, events_read };
+        self.control.arm(device.commands(), &arm)
+    }
+
+    /// Changes the capacity. `IB_USER_VERBS_CMD_RESIZE_CQ`.
+    ///
+    /// After [`CreateError::Map`] every poll fails.
+    pub fn resize(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyCqRing,
+        capacity: u32,
+    ) -> Result<(), CreateError> {
+        let (response, cq_handle) = (AlignedU64::default(), self.handle);
+        let request = ib_uverbs_resize_cq { response, cq_handle, cqe: capacity };
+        let resized = ring.resize(device.commands(), request)?;
+        self.capacity.store(resized, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Injects flush errors for requests of queue pair `qp_num` that the driver never completes. `opcode` tells whether they
+    /// are receives; the operation of a send is not known. If a thread may wait for an event, `wakeup` makes a request that
+    /// raises one; without it, the thread wakes when another request completes.
+    pub fn inject_flushed(
+        &self,
+        qp_num: u32,
+        opcode: WcOpcode,
+        wr_ids: &[u64],
+        wakeup: impl FnOnce() -> Option<Box<dyn WakeupRequest>>,
+    ) {
+        if wr_ids.is_empty() {
+            return;
+        }
+        let flushed = |wr_id: &u64| {
+            let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
+            Completion(ib_uverbs_wc { wr_id, status, opcode, qp_num, ..ib_uverbs_wc::default() })
+        };
+        self.inject(|injected| {
+            injected.flushed.extend(wr_ids.iter().map(flushed));
+            if self.control.is_armed() {
+                injected.wakeups.extend(wakeup());
+            }
+        });
+    }
+
+    /// Returns `true` if fewer injected flush errors are on the queue than it has room for.
+    pub fn can_inject(&self) -> bool {
+        let injected = self.injected();
+        let count = injected.as_ref().map_or(0, |injected| injected.flushed.len());
+        u32::try_from(count).is_ok_and(|count| count < self.capacity())
+    }
+
+    /// Destroys the queue pairs of all wakeup requests: the kernel keeps the queue as long as there are any. Their completions
+    /// stay on the queue, and are hidden if it lives on.
+    pub fn destroy_wakeups(&self) {
+        if let Some(injected) = &mut *self.injected() {
+            injected.wakeups.iter_mut().for_each(|wakeup| wakeup.destroy_qp());
+        }
+    }
+
+    /// Hides the completion of `marker`, which is about to be posted.
+    pub fn expect_marker(&self, marker: DrainMarker) {
+        self.inject(|injected| injected.markers.push(marker));
+    }
+
+    /// Forgets a marker that was not posted.
+    pub fn forget_marker(&self, marker: &DrainMarker) {
+        if let Some(injected) = &mut *self.injected() {
+            injected.markers.retain(|known| known != marker);
+        }
+    }
+
+    /// Records that a memory window was given the key `rkey`, which a message that completes here may invalidate.
+    pub fn bind_key(&self, rkey: u32) {
+        self.inject(|injected| {
+            // An earlier window may have had the key, and the message that invalidated it is not polled.
+            injected.unbind(rkey);
+            injected.bound_keys.push(rkey);
+        });
+    }
+
+    /// Records that a key was invalidated. Returns `true` if it was that of a bound window.
+    pub fn unbind_key(&self, rkey: u32) -> bool {
+        let mut injected = self.injected();
+        injected.as_mut().is_some_and(|injected| injected.unbind(rkey))
+    }
+
+    /// Forgets the key of a window that was destroyed: that which differs from `rkey` in the low 8 bits at most.
+    pub fn forget_window(&self, rkey: u32) {
+        if let Some(injected) = &mut *self.injected() {
+            injected.bound_keys.retain(|bound| bound >> 8 != rkey >> 8);
+        }
+    }
+
+    fn injected(&self) -> MutexGuard<'_, Option<Box<InjectedCompletions>>> {
+        unpoisoned(self.injected.lock())
+    }
+
+    /// Calls `change` with the injected completions. The flag is set first, so that a thread that `change` wakes sees it.
+    fn inject(&self, change: impl FnOnce(&mut InjectedCompletions)) {
+        let mut injected = self.injected();
+        self.has_injected.store(true, Ordering::Release);
+        change(injected.get_or_insert_default());
+    }
+}

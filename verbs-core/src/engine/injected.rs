@@ -1,0 +1,298 @@
+//! Completions that the library injects into a completion queue, and internal completions that it filters out.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::iter;
+
+use super::drain_marker::DrainMarker;
+use crate::work::Completion;
+
+/// A queue pair of the library that completes one request, to raise an event for injected completions. Its number stays
+/// in use until that completion was polled.
+pub trait WakeupRequest: Debug + Send {
+    /// Returns `true` if `completion` is that of the request.
+    fn completes_with(&self, completion: &Completion) -> bool;
+
+    /// Destroys the queue pair. Its completion may still be on the queue.
+    fn destroy_qp(&mut self);
+
+    /// Returns `true` if the queue pair was destroyed: its completion is not added after that.
+    fn is_destroyed(&self) -> bool;
+}
+
+/// The state of a completion queue that is not in its ring. It has a lock of its own, because a thread that holds the
+/// ring may be waiting for these completions.
+#[derive(Debug, Default)]
+pub(super) struct InjectedCompletions {
+    /// Completions of requests that the driver never completes. They come after those that it has completed.
+    pub(super) flushed: VecDeque<Completion>,
+    /// Requests that raised an event for those, and whose own completions were not polled.
+    pub(super) wakeups: Vec<Box<dyn WakeupRequest>>,
+    /// Markers whose completions were not polled. One may be lost if the queue overruns.
+    pub(super) markers: Vec<DrainMarker>,
+    /// Keys of bound memory windows that messages may invalidate which complete here.
+    pub(super) bound_keys: Vec<u32>,
+}
+
+impl InjectedCompletions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.flushed.is_empty()
+            && self.wakeups.is_empty()
+            && self.markers.is_empty()
+            && self.bound_keys.is_empty()
+    }
+
+    /// Removes the key of a window that was invalidated. Returns `true` if it was that of a bound window.
+    pub(super) fn unbind(&mut self, rkey: u32) -> bool {
+        let index = self.bound_keys.iter().position(|bound| *bound == rkey);
+        index.map(|index| self.bound_keys.swap_remove(index)).is_some()
+    }
+
+    /// Removes internal completions from the first `count` of `into`, which were polled from the ring, and fills the rest of
+    /// `into`: from the ring by `poll` until that is empty, then with injected completions. Returns the number of
+    /// completions.
+    ///
+    /// The ring comes first: completions that the driver added before a completion was injected may have come after the
+    /// ring was polled, or be behind internal ones.
+    pub(super) fn merge<E>(
+        &mut self,
+        into: &mut [Completion],
+        count: usize,
+        mut poll: impl FnMut(&mut [Completion]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let mut count = self.filter(into, count);
+        while count < into.len() {
+            let rest = &mut into[count..];
+            // Collected before the ring is polled, which has all their completions by now.
+            let orphaned = |marker: &&DrainMarker| marker.is_orphaned();
+            let orphans: Vec<_> = self.markers.iter().filter(orphaned).cloned().collect();
+            match poll(rest) {
+                Ok(0) => {
+                    // Its completion is on no other queue.
+                    self.wakeups.retain(|wakeup| !wakeup.is_destroyed());
+                    if self.flushed.is_empty() {
+                        self.markers.retain(|marker| !orphans.contains(marker));
+                    }
+                    let flushed = iter::from_fn(|| self.flushed.pop_front());
+                    let more =
+                        rest.iter_mut().zip(flushed).map(|(place, flushed)| *place = flushed);
+                    match more.count() {
+                        0 => break,
+                        more => count += self.filter(rest, more),
+                    }
+                }
+                Ok(more) => count += self.filter(rest, more),
+                // The caller gets the completions that were polled before; the next poll fails again.
+                Err(_) if count > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Removes internal completions from the first `count` of `into`, in order: that of a marker shows that those of earlier
+    /// markers were lost. Returns the number of completions that are left.
+    fn filter(&mut self, into: &mut [Completion], count: usize) -> usize {
+        let mut left = 0;
+        for index in 0..count {
+            let completion = &into[index];
+            if let Some(rkey) = completion.invalidated_rkey().filter(|_| completion.is_success()) {
+                self.unbind(rkey);
+            }
+            if !self.is_internal(completion) {
+                into[left] = into[index];
+                left += 1;
+            }
+        }
+        left
+    }
+
+    /// Returns `true` if `completion` is that of a wakeup request or a marker, and forgets that.
+    fn is_internal(&mut self, completion: &Completion) -> bool {
+        let wakeup = self.wakeups.iter().position(|wakeup| wakeup.completes_with(completion));
+        if let Some(index) = wakeup {
+            self.wakeups.swap_remove(index);
+            return true;
+        }
+        let is_own = |marker: &DrainMarker| marker.completes_with(completion);
+        if let Some(index) = self.markers.iter().position(is_own) {
+            let reached = self.markers.swap_remove(index);
+            self.markers.retain(|marker| !marker.precedes(&reached));
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::drain_marker::QueueSide;
+    use crate::work::{WcOpcode, WcStatus};
+    use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
+
+    const NUMBER: u32 = 17;
+
+    /// A wakeup request whose queue pair is destroyed.
+    #[derive(Debug)]
+    struct PastWakeup(u64);
+
+    impl PastWakeup {
+        /// Returns the request and its completion.
+        fn new() -> (Self, Completion) {
+            let wr_id = u64::MAX;
+            (Self(wr_id), flushed(wr_id))
+        }
+    }
+
+    impl WakeupRequest for PastWakeup {
+        fn completes_with(&self, completion: &Completion) -> bool {
+            completion.wr_id() == self.0
+        }
+
+        fn destroy_qp(&mut self) {}
+
+        fn is_destroyed(&self) -> bool {
+            true
+        }
+    }
+
+    fn flushed(wr_id: u64) -> Completion {
+        let status = WcStatus::IB_WC_WR_FLUSH_ERR;
+        let wr_id = wr_id.into();
+        Completion(ib_uverbs_wc { wr_id, status, qp_num: NUMBER, ..ib_uverbs_wc::default() })
+    }
+
+    /// Polls places for `most` completions until nothing comes; `None` is a marker.
+    fn polled(most: usize, ring: &[Option<u64>], added: &[Option<u64>]) -> Vec<u64> {
+        let (mut injected, life) = (InjectedCompletions::default(), Arc::default());
+        let mut completions = |wr_ids: &[Option<u64>]| -> VecDeque<_> {
+            let completion = |wr_id: &Option<u64>| {
+                flushed(wr_id.unwrap_or_else(|| {
+                    let marker = DrainMarker::new(NUMBER, QueueSide::Send, &life);
+                    injected.markers.push(marker.clone());
+                    marker.wr_id()
+                }))
+            };
+            wr_ids.iter().map(completion).collect()
+        };
+        let mut ring = completions(ring);
+        injected.flushed = completions(added);
+        let mut poll = |into: &mut [Completion]| {
+            let taken = into.iter_mut().zip(iter::from_fn(|| ring.pop_front()));
+            Ok::<_, ()>(taken.map(|(place, completion)| *place = completion).count())
+        };
+        let mut all = Vec::new();
+        loop {
+            let mut into = vec![Completion::default(); most];
+            let count = poll(&mut into).expect("it is in order");
+            let count = injected.merge(&mut into, count, &mut poll).expect("it is in order");
+            if count == 0 {
+                assert!(injected.is_empty(), "nothing is left behind");
+                return all;
+            }
+            all.extend(into[..count].iter().map(Completion::wr_id));
+        }
+    }
+
+    #[test]
+    fn merge_returns_injected_completions_last() {
+        for most in 1..5 {
+            for ring in [
+                [None, None, Some(1), Some(2)],
+                [Some(1), None, None, Some(2)],
+                [None, Some(1), None, Some(2)],
+                [Some(1), Some(2), None, None],
+            ] {
+                let added = ring.map(|wr_id| wr_id.map(|wr_id| wr_id + 2));
+                let polled = |ring, added| polled(most, ring, added);
+                assert_eq!(polled(&ring, &added), [1, 2, 3, 4], "{most} of {ring:?}");
+                assert_eq!(polled(&ring, &[]), [1, 2], "{most} of {ring:?}");
+                assert_eq!(polled(&[], &ring), [1, 2], "{most} of {ring:?}");
+            }
+            assert_eq!(polled(most, &[None; 3], &[None; 3]), [0; 0]);
+            assert_eq!(polled(most, &[None; 3], &[Some(5)]), [5]);
+        }
+    }
+
+    #[test]
+    fn merge_error_loses_no_completion() {
+        let mut into = [flushed(1), Completion::default()];
+        let mut injected = InjectedCompletions::default();
+        injected.flushed.push_back(flushed(2));
+        assert_eq!(injected.merge(&mut into, 1, |_| Err(())), Ok(1));
+        assert_eq!(injected.merge(&mut into, 0, |_| Err(())), Err(()));
+        assert_eq!(injected.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(1));
+        assert_eq!(into[0].wr_id(), 2);
+    }
+
+    #[test]
+    fn destroyed_wakeup_completion_is_hidden() {
+        let (wakeup, made) = PastWakeup::new();
+        let mut injected = InjectedCompletions {
+            wakeups: vec![Box::new(wakeup)],
+            ..InjectedCompletions::default()
+        };
+        let mut into = [flushed(1), made];
+        assert_eq!(injected.merge(&mut into, 2, |_| Ok::<_, ()>(0)), Ok(1));
+        assert_eq!(into[0].wr_id(), 1);
+        let (never_completed, _) = PastWakeup::new();
+        injected.wakeups.push(Box::new(never_completed));
+        assert_eq!(injected.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(0));
+        assert!(injected.is_empty(), "nothing more is on the queue");
+    }
+
+    #[test]
+    fn message_unbinds_window_it_invalidates() {
+        let key = |rkey: u32, opcode, status| {
+            let (ex, wc_flags) = (rkey.to_ne_bytes(), ib_wc_flags::IB_WC_WITH_INVALIDATE);
+            Completion(ib_uverbs_wc { opcode, status, ex, wc_flags, ..ib_uverbs_wc::default() })
+        };
+        let mut into = [
+            key(7, WcOpcode::IB_WC_RECV, WcStatus::IB_WC_SUCCESS),
+            // Neither is a message.
+            key(8, WcOpcode::IB_UVERBS_WC_SEND, WcStatus::IB_WC_SUCCESS),
+            key(9, WcOpcode::IB_WC_RECV, WcStatus::IB_WC_WR_FLUSH_ERR),
+        ];
+        let mut injected =
+            InjectedCompletions { bound_keys: vec![7, 8, 9], ..InjectedCompletions::default() };
+        assert_eq!(injected.merge(&mut into, 3, |_| Ok::<_, ()>(0)), Ok(3));
+        assert_eq!([7, 8, 9].map(|rkey| injected.unbind(rkey)), [false, true, true]);
+        assert!(injected.is_empty());
+    }
+
+    /// The numbers of those that are left of `markers` after a poll that finds `ring`.
+    fn left(markers: &[&DrainMarker], ring: &[&DrainMarker]) -> Vec<u64> {
+        let markers = markers.iter().copied().cloned().collect();
+        let mut injected = InjectedCompletions { markers, ..InjectedCompletions::default() };
+        let mut ring = ring.iter().map(|marker| flushed(marker.wr_id()));
+        let poll = |into: &mut [Completion]| {
+            let taken = into.iter_mut().zip(ring.by_ref());
+            Ok::<_, ()>(taken.map(|(place, completion)| *place = completion).count())
+        };
+        let mut into = [Completion::default(); 4];
+        assert_eq!(injected.merge(&mut into, 0, poll), Ok(0), "they are internal");
+        injected.markers.iter().map(DrainMarker::wr_id).collect()
+    }
+
+    #[test]
+    fn marker_without_completion_is_forgotten() {
+        let [one, other] = [(); 2].map(|()| Arc::new(()));
+        let [first, second] = [(); 2].map(|()| DrainMarker::new(NUMBER, QueueSide::Send, &one));
+        let receive = DrainMarker::new(NUMBER, QueueSide::Receive, &one);
+        let third = DrainMarker::new(NUMBER, QueueSide::Send, &other);
+        let numbers = |markers: &[&DrainMarker]| -> Vec<_> {
+            markers.iter().map(|marker| marker.wr_id()).collect()
+        };
+        assert_eq!(left(&[&first, &receive], &[]), numbers(&[&first, &receive]));
+        // A later one of the same queue has completed.
+        assert_eq!(left(&[&first, &receive, &second], &[&second]), numbers(&[&receive]));
+        assert_eq!(left(&[&first, &second], &[&first]), numbers(&[&second]));
+        // The queue pair is gone; another one has its number.
+        drop(one);
+        assert_eq!(left(&[&first, &third, &receive], &[]), numbers(&[&third]));
+        assert_eq!(left(&[&first, &receive], &[&first]), numbers(&[]));
+    }
+}

@@ -1,0 +1,451 @@
+//! Queue pairs.
+//!
+//! # Safety
+//!
+//! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to the
+//! driver: see [`SendOps::store`] and [`RecvOps::store`].
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::{Mutex, MutexGuard};
+
+use verbs_abi::{
+    ib_qp_attr_mask, ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_modify_qp,
+};
+
+use super::device_context::DeviceContext;
+use super::drain_marker::QueueSide;
+use crate::driver::{
+    CqControls, CreateError, CreatedQp, Doorbell, Driver as _, FlushMode, OrphanedRequests,
+    PostError, Posted, RecvOps as _, SendOps as _,
+};
+use crate::drivers::any::{AnyDriver, AnyQpData, AnyRecvRing, AnySendRing};
+use crate::lock::unpoisoned;
+use crate::sys::command::Refused;
+use crate::sys::mapping::Mapping;
+use crate::work::{
+    Payload, PdNumber, QpState, QpType, ReceiveRequest, SendFlags, SendOperation, SendRequest,
+};
+
+/// A queue pair, apart from the rings that requests are posted to: its caller owns those, and passes them to each call that
+/// needs one.
+#[derive(Debug)]
+pub struct Qp {
+    handle: u32,
+    number: u32,
+    qp_type: QpType,
+    pd: PdNumber,
+    /// The state that the last successful modification asked for. The kernel may have moved the queue pair on to ERR, and
+    /// on iWARP to RTS.
+    state: AtomicU8,
+    flush: FlushMode,
+    /// Held while the kernel changes the queue pair, and while orphaned requests are taken. A thread that holds it waits for
+    /// no ring: a thread that holds a ring may be waiting for this, or for the completions of the change.
+    changing: Mutex<()>,
+    data: AnyQpData,
+    send_orphans: Option<Box<dyn OrphanedRequests>>,
+    recv_orphans: Option<Box<dyn OrphanedRequests>>,
+}
+
+/// A new queue pair, in the state RESET.
+#[derive(Debug)]
+pub struct NewQp {
+    /// The queue pair.
+    pub qp: Qp,
+    /// The answer of the kernel.
+    pub response: ib_uverbs_create_qp_resp,
+    /// The ring of the send queue.
+    pub send: AnySendRing,
+    /// The ring of the receive queue; absent if the queue pair has none of its own.
+    pub recv: Option<AnyRecvRing>,
+    /// The memory that the device uses until the queue pair is destroyed.
+    pub memory: Option<Mapping>,
+}
+
+/// The owner of a queue pair, which has its completion queues.
+pub trait QpOwner {
+    /// Returns the completion queues, for the driver.
+    fn cqs(&self) -> CqControls<'_, AnyDriver>;
+
+    /// Completes requests that the driver never completes, with flush errors. No other thread does so at the same time.
+    fn complete_orphans(&self, side: QueueSide, wr_ids: &[u64]);
+
+    /// Returns `true` if there is room for another such completion.
+    fn can_complete_orphan(&self, side: QueueSide) -> bool;
+}
+
+impl Qp {
+    /// Creates a queue pair in protection domain `pd`, whose handle is in `request`, on the completion queues of `cqs`.
+    pub fn create(
+        device: &DeviceContext,
+        pd: PdNumber,
+        request: ib_uverbs_ex_create_qp,
+        cqs: CqControls<'_, AnyDriver>,
+    ) -> Result<NewQp, CreateError> {
+        let qp_type = request.qp_type;
+        let created = device.driver().create_qp(device.commands(), request, cqs)?;
+        let CreatedQp { response, send, recv, data, memory } = created;
+        let qp = Self {
+            handle: response.qp_handle,
+            number: response.qpn,
+            qp_type,
+            pd,
+            state: AtomicU8::new(QpState::IB_QPS_RESET.0),
+            flush: device.capabilities().flush,
+            changing: Mutex::default(),
+            data,
+            send_orphans: send.orphans(),
+            recv_orphans: recv.as_ref().and_then(|recv| recv.orphans()),
+        };
+        Ok(NewQp { qp, response, send, recv, memory })
+    }
+
+    /// Returns the name of the queue pair in commands.
+    #[inline]
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Returns the number of the queue pair.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the type of the queue pair.
+    #[inline]
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    /// Returns the state that the last successful modification asked for. The kernel may have moved the queue pair on.
+    #[inline]
+    pub fn state(&self) -> QpState {
+        QpState(self.state.load(Ordering::Acquire))
+    }
+
+    fn set_state(&self, state: QpState) {
+        self.state.store(state.0, Ordering::Release);
+    }
+
+    #[inline]
+    fn doorbell<'a>(&'a self, device: &'a DeviceContext) -> Doorbell<'a> {
+        Doorbell { file: device.file(), handle: self.handle, changing: &self.changing }
+    }
+
+    // The send queue.
+
+    /// Stores `request` if nothing but the request has to be looked at. Returns `false`, and stores nothing, otherwise.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`store_send`](Self::store_send). `ring` is the send queue of this queue pair.
+    #[inline(always)]
+    pub unsafe fn try_store_send(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnySendRing,
+        request: &SendRequest<'_>,
+    ) -> bool {
+        let state = self.state();
+        let can_post = state != QpState::IB_QPS_ERR
+            && device.is_usable_fast()
+            && SendFlags::all().contains(request.flags)
+            && self.is_common(request);
+        // SAFETY: the contract of this function is that of the callee.
+        can_post && unsafe { ring.try_store(state, request) }
+    }
+
+    /// Returns `true` if the queue pair has the operation of `request`, and the operation the payload. Other requests may be
+    /// correct too.
+    #[inline(always)]
+    fn is_common(&self, request: &SendRequest<'_>) -> bool {
+        match request.operation {
+            SendOperation::Send
+            | SendOperation::SendWithImm { .. }
+            | SendOperation::SendWithInvalidate { .. }
+            | SendOperation::Write { .. }
+            | SendOperation::WriteWithImm { .. } => self.qp_type != QpType::IB_UVERBS_QPT_UD,
+            SendOperation::Read { .. } => {
+                let reads = self.qp_type == QpType::IB_UVERBS_QPT_RC;
+                reads && matches!(request.payload, Payload::Gather(_))
+            }
+            SendOperation::SendTo { destination, .. } => {
+                self.qp_type == QpType::IB_UVERBS_QPT_UD && destination.address.pd() == self.pd
+            }
+            _ => false,
+        }
+    }
+
+    /// Checks that the queue pair can carry out `request` in its state, which is returned. The kernel finds out only when it
+    /// carries the request out, and ends the queue pair.
+    pub fn check_send(&self, owner: &impl QpOwner, request: &SendRequest<'_>) -> Posted<QpState> {
+        let checked = self.check_operation(&request.operation).and_then(|()| request.check());
+        checked.map_err(PostError::Invalid)?;
+        self.check_send_state(owner)
+    }
+
+    /// Checks that a request of the send queue completes in the state of the queue pair, which is returned.
+    pub fn check_send_state(&self, owner: &impl QpOwner) -> Posted<QpState> {
+        let state = self.state();
+        if state == QpState::IB_QPS_ERR {
+            self.check_orphan(owner, QueueSide::Send)?;
+        }
+        Ok(state)
+    }
+
+    fn check_operation(&self, operation: &SendOperation<'_>) -> Result<(), &'static str> {
+        match (self.qp_type, operation) {
+            (QpType::IB_UVERBS_QPT_UD, SendOperation::SendTo { destination, .. }) => {
+                match destination.address.pd() == self.pd {
+                    true => Ok(()),
+                    false => Err("the address handle is of another protection domain"),
+                }
+            }
+            (QpType::IB_UVERBS_QPT_UD, _) => Err("it is for datagrams, which need a destination"),
+            (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
+            (
+                QpType::IB_UVERBS_QPT_UC,
+                SendOperation::Read { .. }
+                | SendOperation::CompareSwap { .. }
+                | SendOperation::FetchAdd { .. }
+                | SendOperation::AtomicWrite { .. }
+                | SendOperation::Flush { .. },
+            ) => Err("its connection is unreliable, and the peer answers nothing"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stores `request`, which was checked when the queue pair was in `state`.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendOps::store`](crate::driver::SendOps::store). `ring` is the send queue of this queue pair.
+    pub unsafe fn store_send(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnySendRing,
+        state: QpState,
+        request: &SendRequest<'_>,
+    ) -> Posted {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { ring.store(self.doorbell(device), state, request) }
+    }
+
+    /// Rings the doorbell for the requests that were stored since the last time, and completes them if the queue pair is in
+    /// ERR, where the driver does not.
+    #[inline(always)]
+    pub fn ring_send(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnySendRing,
+        owner: &impl QpOwner,
+    ) -> Posted {
+        ring.ring(self.doorbell(device))?;
+        // The doorbell flushes, unless the library has to.
+        match self.flush {
+            FlushMode::Library => self.flush_if_error(device, owner),
+            FlushMode::Device | FlushMode::OnRequest => Ok(()),
+        }
+    }
+
+    /// Posts a request without memory, for a drain marker, to the send queue of a queue pair in ERR.
+    pub fn mark_send(&self, device: &DeviceContext, ring: &mut AnySendRing, wr_id: u64) -> Posted {
+        let operation = match self.qp_type {
+            // A send would have to name one of the shared receive queues of the peer.
+            QpType::IB_UVERBS_QPT_XRC_INI => SendOperation::Write { remote_addr: 0, rkey: 0 },
+            _ => SendOperation::Send,
+        };
+        let payload = Payload::Gather(&[]);
+        let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
+        // SAFETY: the request names no memory.
+        unsafe { self.store_send(device, ring, QpState::IB_QPS_ERR, &request) }?;
+        ring.ring(self.doorbell(device))
+    }
+
+    // The receive queue.
+
+    /// Stores `request` if nothing but the request has to be looked at, and it needs no doorbell: the caller calls
+    /// [`flush_if_error`](Self::flush_if_error) after it. Returns `false`, and stores nothing, otherwise.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`store_recv`](Self::store_recv). `ring` is the receive queue of this queue pair.
+    #[inline(always)]
+    pub unsafe fn try_store_recv(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyRecvRing,
+        request: &ReceiveRequest<'_>,
+    ) -> bool {
+        let takes_none = matches!(self.state(), QpState::IB_QPS_RESET | QpState::IB_QPS_ERR);
+        // SAFETY: the contract of this function is that of the callee.
+        device.is_usable_fast() && !takes_none && unsafe { ring.try_store_request(request) }
+    }
+
+    /// Stores `request`.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`RecvOps::store`](crate::driver::RecvOps::store). `ring` is the receive queue of this queue pair.
+    pub unsafe fn store_recv(
+        &self,
+        ring: &mut AnyRecvRing,
+        owner: &impl QpOwner,
+        request: &ReceiveRequest<'_>,
+    ) -> Posted {
+        let state = self.state();
+        ring.check(state)?;
+        if state == QpState::IB_QPS_ERR {
+            self.check_orphan(owner, QueueSide::Receive)?;
+        }
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { ring.store(request) }
+    }
+
+    /// Rings the doorbell for the requests that were stored since the last time, and completes them if the queue pair is in
+    /// ERR, where the driver does not.
+    pub fn ring_recv(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyRecvRing,
+        owner: &impl QpOwner,
+    ) -> Posted {
+        ring.ring(device.file(), self.handle)?;
+        self.flush_if_error(device, owner)
+    }
+
+    /// Posts a request without memory, for a drain marker, to the receive queue of a queue pair in ERR. The caller calls
+    /// [`flush_if_error`](Self::flush_if_error) after it.
+    pub fn mark_recv(&self, device: &DeviceContext, ring: &mut AnyRecvRing, wr_id: u64) -> Posted {
+        ring.store_nothing(wr_id)?;
+        ring.ring(device.file(), self.handle)
+    }
+
+    // The state.
+
+    /// Changes the queue pair by `command`, which moves it to the state `to` if that is not `None`.
+    pub fn modify(
+        &self,
+        device: &DeviceContext,
+        owner: &impl QpOwner,
+        to: Option<QpState>,
+        command: impl FnOnce() -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let _changing = self.changing();
+        match to {
+            None => command(),
+            Some(QpState::IB_QPS_ERR) => self.move_to_error(owner, command),
+            Some(state) => {
+                command()?;
+                if !self.has_ended(device) {
+                    self.set_state(state);
+                    if state == QpState::IB_QPS_RESET {
+                        device.driver().on_reset(&self.data, owner.cqs());
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves the queue pair to ERR by `command`, so that all posted requests complete. The caller holds `changing`.
+    fn move_to_error(
+        &self,
+        owner: &impl QpOwner,
+        command: impl FnOnce() -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let before = self.state();
+        // Before the kernel flushes: of a request that another thread stores meanwhile, either the kernel sees the request, or
+        // that thread sees the state. In RESET nothing is posted, and the kernel refuses the step from there.
+        if before != QpState::IB_QPS_RESET {
+            self.set_state(QpState::IB_QPS_ERR);
+            fence(Ordering::SeqCst);
+        }
+        let modified = command();
+        if modified.is_ok() {
+            self.set_state(QpState::IB_QPS_ERR);
+            self.complete_orphans(owner);
+        } else {
+            self.set_state(before);
+        }
+        modified
+    }
+
+    /// Makes the requests complete that were just stored, if the queue pair is in ERR: the kernel may not have seen them. To be
+    /// called after storing, whatever the state was then.
+    ///
+    /// If the command for that is refused, the requests are still in the queue: [`PostError::Refused`].
+    #[inline]
+    pub fn flush_if_error(&self, device: &DeviceContext, owner: &impl QpOwner) -> Posted {
+        if self.flush == FlushMode::Device {
+            return Ok(());
+        }
+        // The request is stored before the state is read: see `move_to_error`.
+        fence(Ordering::SeqCst);
+        match self.state() {
+            QpState::IB_QPS_ERR => self.flush_in_error(device, owner).map_err(PostError::Refused),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn flush_in_error(&self, device: &DeviceContext, owner: &impl QpOwner) -> Result<(), Refused> {
+        let _changing = self.changing();
+        // The kernel may have refused the step to ERR, or another thread has moved the queue pair on.
+        if self.state() != QpState::IB_QPS_ERR {
+            return Ok(());
+        }
+        match self.flush {
+            FlushMode::Device => Ok(()),
+            FlushMode::OnRequest => self.move_to_error(owner, || self.command_error(device)),
+            FlushMode::Library => {
+                self.complete_orphans(owner);
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves the queue pair to ERR. `IB_USER_VERBS_CMD_MODIFY_QP`.
+    fn command_error(&self, device: &DeviceContext) -> Result<(), Refused> {
+        device.file().command(ib_uverbs_modify_qp {
+            qp_handle: self.handle,
+            attr_mask: ib_qp_attr_mask::IB_QP_STATE,
+            qp_state: QpState::IB_QPS_ERR,
+            ..ib_uverbs_modify_qp::default()
+        })
+    }
+
+    /// Completes the requests that the driver never completes. The caller holds `changing`, so that they stay in order.
+    fn complete_orphans(&self, owner: &impl QpOwner) {
+        for (side, orphans) in
+            [(QueueSide::Send, &self.send_orphans), (QueueSide::Receive, &self.recv_orphans)]
+        {
+            if let Some(orphans) = orphans {
+                owner.complete_orphans(side, &orphans.take());
+            }
+        }
+    }
+
+    /// Checks that there is room for the completion of a request to the queue pair in ERR, if the library completes it.
+    fn check_orphan(&self, owner: &impl QpOwner, side: QueueSide) -> Posted {
+        match self.flush == FlushMode::Library && !owner.can_complete_orphan(side) {
+            true => Err(PostError::Unpolled),
+            false => Ok(()),
+        }
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        unpoisoned(self.changing.lock())
+    }
+
+    /// Returns `true` if the queue pair is in ERR and never leaves it.
+    pub fn has_ended(&self, device: &DeviceContext) -> bool {
+        device.capabilities().qp_follows_connection && self.state() == QpState::IB_QPS_ERR
+    }
+
+    /// Tells the driver that the kernel has destroyed the queue pair.
+    pub fn on_destroyed(&self, device: &DeviceContext, cqs: CqControls<'_, AnyDriver>) {
+        device.driver().on_destroyed(&self.data, cqs);
+    }
+}

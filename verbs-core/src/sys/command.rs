@@ -1,0 +1,138 @@
+//! What ucma and uverbs commands have in common: one `write` of a header and a request, and how it
+//! fails.
+//!
+//! # Safety
+//!
+//! [`write()`] is `unsafe`: a command holds addresses.
+#![expect(unsafe_code, reason = "a command holds addresses that the kernel follows")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::ownership::WrongProcess;
+
+/// Why a command had no success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The kernel's errno.
+    Os(Errno),
+    /// The same where the number is one that only the kernel has a name for, such as 524, its
+    /// ENOTSUPP.
+    Unnamed(i32),
+    /// The file belongs to another process, or to other credentials.
+    WrongProcess(WrongProcess),
+}
+
+impl Refused {
+    /// Why the system call failed that has just returned `errno`: nothing was called since.
+    pub(super) fn just_now(errno: Errno) -> Self {
+        match errno {
+            Errno::UnknownErrno => Self::Unnamed(Errno::last_raw()),
+            errno => Self::Os(errno),
+        }
+    }
+}
+
+/// One behind the other without a gap: a header and a request, of which neither device node takes
+/// parts, or two responses.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, packed)]
+#[expect(
+    missing_debug_implementations,
+    reason = "its fields cannot be borrowed, and callers take it apart"
+)]
+pub struct Joined<A, B>(pub A, pub B);
+
+/// Writes a command.
+///
+/// EACCES is the kernel's word for "other credentials opened this file", but not for that alone
+/// (binding a privileged port says it too), so it is asked again in a way that has no other
+/// meaning.
+///
+/// # Safety
+///
+/// Every address in `command` must be valid for what the kernel does with it while the call lasts:
+/// responses for writes of the length that the header gives, data for reads.
+#[inline(always)]
+pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
+    // SAFETY: the contract of this function is that of the callee.
+    match usize::try_from(unsafe { write_uncancelled(fd, command) }) {
+        Ok(length) if length == command.len() => Ok(()),
+        written => Err(refused_just_now(fd, written.is_ok())),
+    }
+}
+
+/// The system call. Not by the C library's `write`, at which a thread can be cancelled: this one may
+/// have a lock.
+///
+/// # Safety
+///
+/// That of [`write`].
+#[inline(always)]
+unsafe fn write_uncancelled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
+    let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));
+    // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. What
+    // the addresses in it must satisfy is this function's own contract.
+    unsafe { libc::syscall(number, fd_number, bytes.as_ptr(), bytes.len()) }
+}
+
+/// Why a write to `fd` failed, or took a part of a command only: nothing was called since.
+#[cold]
+fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> Refused {
+    if is_short {
+        // As librdmacm has it. The kernel never should.
+        return Refused::Os(Errno::ENODATA);
+    }
+    match Refused::just_now(Errno::last()) {
+        Refused::Os(Errno::EACCES) if !credentials_match(fd) => {
+            Refused::WrongProcess(WrongProcess::Credentials)
+        }
+        refused => refused,
+    }
+}
+
+/// Whether the kernel accepts commands on `fd` from this thread's credentials.
+///
+/// Both nodes look at the credentials first and at the length second, so a write that is too short
+/// to be a command tells the one from the other and does nothing.
+fn credentials_match(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: the byte holds no address.
+    let written = unsafe { write_uncancelled(fd, &[0]) };
+    written >= 0 || Errno::last() != Errno::EACCES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_is_joined_stands_in_a_row() {
+        let joined = Joined([1_u8, 2], Joined((), 0x0605_0403_u32.to_le_bytes()));
+        assert_eq!(joined.as_bytes(), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn an_errno_without_a_name_keeps_its_number() {
+        for (raw, refused) in [(524, Refused::Unnamed(524)), (22, Refused::Os(Errno::EINVAL))] {
+            Errno::set_raw(raw);
+            let errno = Errno::result(-1).expect_err("it failed");
+            let why = Refused::just_now(errno);
+            assert_eq!(why, refused);
+        }
+    }
+
+    #[test]
+    fn a_short_write_is_enodata() {
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).expect("pipe");
+        let filler = vec![0; 65_536 - 4096];
+        nix::unistd::write(&writer, &filler).expect("fill the pipe but for a page");
+        // SAFETY: a pipe follows no addresses.
+        let written = unsafe { write(writer.as_fd(), &[0; 8192]) };
+        assert_eq!(written, Err(Refused::Os(Errno::ENODATA)));
+        drop(reader);
+    }
+}

@@ -1,0 +1,256 @@
+//! Memory that is mapped and unmapped as a whole.
+//!
+//! # Safety
+//!
+//! A [`Mapping`] owns its addresses from `mmap` to `munmap`, some together with a neighbour: both are
+//! unmapped when neither is left. It hands out a raw pointer and never a reference: a device or the kernel
+//! may write to the memory at any time.
+#![expect(unsafe_code, reason = "maps and unmaps memory")]
+
+use std::mem;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+#[cfg(fuzzing)]
+use nix::sys::mman::mprotect;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+/// The length of a page, or less.
+pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
+
+/// A range of memory, readable and writable, of its own until it is dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    start: Start,
+    length: NonZeroUsize,
+    /// What is unmapped with it.
+    range: Arc<Range>,
+}
+
+/// The first byte of a range.
+#[derive(Debug, Clone, Copy)]
+struct Start(NonNull<u8>);
+
+// SAFETY: the range belongs to its owner and not to a thread; access to it goes by raw pointers,
+// whose users answer for it.
+unsafe impl Send for Start {}
+// SAFETY: as above: who shares it has nothing but an address.
+unsafe impl Sync for Start {}
+
+/// What one call unmaps: a mapping, or two neighbours.
+#[derive(Debug)]
+struct Range {
+    start: Start,
+    length: NonZeroUsize,
+}
+
+impl Mapping {
+    /// Maps a ring that the kernel shares at `offset` of `file`. Right below `neighbour`, if there is
+    /// one and there is room: one call unmaps both then, when neither is left.
+    pub fn shared(
+        file: impl AsFd,
+        offset: u64,
+        length: usize,
+        neighbour: Option<&mut Self>,
+    ) -> Result<Self, Errno> {
+        let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
+        let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+        // Of whole pages: the kernel would round it, but valgrind refuses what is not.
+        let pages = length.get().div_ceil(PAGE.get()).saturating_mul(PAGE.get());
+        let wish = neighbour.as_ref().and_then(|neighbour| {
+            NonZeroUsize::new(neighbour.start().addr().get().saturating_sub(pages))
+        });
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing: without MAP_FIXED a
+        // wish is one only where nothing is mapped.
+        let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
+        let range = Range { start: Start(start.cast()), length };
+        Ok(match neighbour {
+            Some(neighbour) => Self { start: range.start, length, range: neighbour.share(range) },
+            None => Self::alone(range),
+        })
+    }
+
+    /// Maps zeroed memory of this process.
+    pub fn private(length: usize) -> Result<Self, Errno> {
+        let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { mmap_anonymous(None, length, READ_WRITE, MapFlags::MAP_PRIVATE)? };
+        Ok(Self::alone(Range { start: Start(start.cast()), length }))
+    }
+
+    /// The same, with a page behind it that nobody may touch.
+    #[cfg(fuzzing)]
+    pub fn guarded(length: usize) -> Result<Self, Errno> {
+        let pages = length.next_multiple_of(PAGE.get());
+        let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
+        let whole = Self::private(pages + PAGE.get())?;
+        // SAFETY: the page is the last one of what was just mapped.
+        let behind = unsafe { whole.start().add(pages) };
+        // SAFETY: nothing is in that page, and nobody else has its address.
+        unsafe { mprotect(behind.cast(), PAGE.get(), ProtFlags::PROT_NONE)? };
+        Ok(Self { length, ..whole })
+    }
+
+    fn alone(range: Range) -> Self {
+        Self { start: range.start, length: range.length, range: Arc::new(range) }
+    }
+
+    /// What unmaps `below`: the same as this, if it ends where this begins.
+    fn share(&mut self, below: Range) -> Arc<Range> {
+        if Arc::get_mut(&mut self.range).is_some_and(|range| range.join(&below)) {
+            // Its pages are the other's now.
+            mem::forget(below);
+            Arc::clone(&self.range)
+        } else {
+            Arc::new(below)
+        }
+    }
+
+    /// The first byte. Valid for reads and writes of [`len`](Self::len) bytes until the mapping is
+    /// dropped.
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start.0
+    }
+
+    /// Returns the length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no mapping is empty")]
+    pub fn len(&self) -> usize {
+        self.length.get()
+    }
+}
+
+impl Range {
+    /// Grows by `below`, if that ends where this begins; whether it did.
+    fn join(&mut self, below: &Self) -> bool {
+        let [begins, ends] = [below.start, self.start].map(|start| start.0.addr().get());
+        let adjoin = adjoin(begins, below.length.get(), ends);
+        if adjoin {
+            self.start = below.start;
+            self.length = self.length.saturating_add(ends - begins);
+        }
+        adjoin
+    }
+}
+
+/// Whether `length` bytes from `start` on end in the page before `next`, where they are mapped and both begin
+/// at pages.
+fn adjoin(start: usize, length: usize, next: usize) -> bool {
+    let behind = next.checked_sub(start).and_then(|distance| distance.checked_sub(length));
+    behind.is_some_and(|behind| behind < PAGE.get())
+}
+
+const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SAFETY: all pages of the range were mapped for the mappings that hold it, which are its only
+        // owners and are gone; pointers into them are valid only while they live, as `start` says.
+        // If the kernel refuses, the memory stays mapped: it does so when it would have to split a mapping that it has
+        // merged with a neighbor, and the process has as many mappings as it may have.
+        let _ = unsafe { munmap(self.start.0.cast(), self.length.get()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::ffi::CStr;
+    use std::fs;
+    use std::os::fd::OwnedFd;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::unistd::ftruncate;
+
+    /// A file to map.
+    fn file(name: &CStr) -> OwnedFd {
+        let file = memfd_create(name, MFdFlags::MFD_CLOEXEC).expect("a file in memory");
+        ftruncate(&file, 1 << 20).expect("as long as it must be");
+        file
+    }
+
+    /// How many mappings of the file the process has.
+    fn mapped(name: &CStr) -> usize {
+        let name = format!("memfd:{} ", name.to_str().expect("text"));
+        let maps = fs::read_to_string("/proc/self/maps").expect("the process's mappings");
+        maps.lines().filter(|line| line.contains(&name)).count()
+    }
+
+    /// A mapping and its neighbour, of which the upper one is the first. The kernel may put that where nothing
+    /// has room below: such stay meanwhile, so that it looks elsewhere for the next.
+    fn neighbours(file: &OwnedFd) -> [Mapping; 2] {
+        let mut apart = Vec::new();
+        for _ in 0..100 {
+            let mut upper = Mapping::shared(file, 0, 100, None).expect("map the file");
+            let lower = Mapping::shared(file, 1 << 16, 5000, Some(&mut upper));
+            let lower = lower.expect("map the file");
+            if Arc::ptr_eq(&upper.range, &lower.range) {
+                return [upper, lower];
+            }
+            apart.push([upper, lower]);
+        }
+        panic!("there is room below one of {}", apart.len());
+    }
+
+    #[test]
+    fn neighbours_are_unmapped_together() {
+        for place in 0..2 {
+            let name = [c"upper-goes-first", c"lower-goes-first"][place];
+            let file = file(name);
+            let [upper, lower] = neighbours(&file);
+            assert!(lower.start() < upper.start());
+            assert_eq!((upper.len(), lower.len()), (100, 5000));
+            assert_eq!(mapped(name), 2);
+            let (goes, stays) = if place == 0 { (upper, lower) } else { (lower, upper) };
+            drop(goes);
+            assert_eq!(mapped(name), 2, "one of them is left");
+            drop(stays);
+            assert_eq!(mapped(name), 0);
+        }
+    }
+
+    #[test]
+    fn who_has_a_neighbour_gets_no_other() {
+        let name = c"no-third";
+        let file = file(name);
+        let [mut upper, lower] = neighbours(&file);
+        let third = Mapping::shared(&file, 1 << 17, 100, Some(&mut upper)).expect("map the file");
+        assert_eq!(mapped(name), 3);
+        drop((upper, lower));
+        assert_eq!(mapped(name), 1);
+        drop(third);
+        assert_eq!(mapped(name), 0);
+    }
+
+    #[test]
+    fn only_what_ends_in_the_page_before_adjoins() {
+        for (start, length, next, adjoins) in [
+            (0x1000, 1, 0x2000, true),
+            (0x1000, 0x1000, 0x2000, true),
+            (0x1000, 0x1001, 0x3000, true),
+            (0x1000, 0x1000, 0x3000, false),
+            (0x1000, 0x1001, 0x2000, false),
+            (0x2000, 1, 0x1000, false),
+            (0x1000, usize::MAX, 0x2000, false),
+        ] {
+            assert_eq!(
+                adjoin(start, length, next),
+                adjoins,
+                "{length:#x} from {start:#x}, {next:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_an_error() {
+        let file = file(c"nothing");
+        let map = |offset, length| Mapping::shared(&file, offset, length, None).expect_err("wrong");
+        assert_eq!(map(0, 0), Errno::EINVAL);
+        assert_eq!(map(u64::MAX, 1), Errno::EOVERFLOW);
+        assert_eq!(map(1, 1), Errno::EINVAL, "not at a page");
+    }
+}

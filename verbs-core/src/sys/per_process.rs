@@ -1,0 +1,122 @@
+//! What each process has for itself.
+//!
+//! # Safety
+//!
+//! A value is made on the heap and, once it is published, lives for ever and is only ever shared.
+#![expect(unsafe_code, reason = "publishes what is made later, without a lock")]
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::process::Process;
+
+/// A value that a forked child has anew.
+///
+/// The child has a copy of its parent's, in which a lock may be held by a thread that the child does not
+/// have, and so for ever. The copy stays where it is: who forked may have been about to use it.
+pub struct PerProcess<T: 'static>(AtomicPtr<Owned<T>>);
+
+struct Owned<T> {
+    process: Process,
+    value: T,
+}
+
+impl<T> fmt::Debug for PerProcess<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerProcess").finish_non_exhaustive()
+    }
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> PerProcess<T> {
+    /// Creates a value that each process makes when it first uses it.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Makes the value of this process, in place of `inherited`; of two threads one does.
+    #[cold]
+    fn make(&self, inherited: *mut Owned<T>) -> &T
+    where
+        T: Default,
+    {
+        let made = Box::new(Owned { process: Process::current(), value: T::default() });
+        let made = Box::into_raw(made);
+        match self.0.compare_exchange(inherited, made, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: the pointer is that of a box, published just now and never freed from here on.
+            Ok(_) => unsafe { &(*made).value },
+            Err(theirs) => {
+                // SAFETY: the pointer is that of the box above, which nobody else has seen.
+                drop(unsafe { Box::from_raw(made) });
+                // SAFETY: what another thread has published is never freed. It is of this process:
+                // only a thread of this process can have replaced what was inherited.
+                unsafe { &(*theirs).value }
+            }
+        }
+    }
+}
+
+impl<T: Default + Sync> Deref for PerProcess<T> {
+    type Target = T;
+
+    /// Waits for nobody.
+    #[inline]
+    fn deref(&self) -> &T {
+        let published = self.0.load(Ordering::Acquire);
+        // SAFETY: the pointer is null, or that of a value which was published, and is never freed. It is
+        // only ever shared, by threads too, as `T` is `Sync`.
+        match unsafe { published.as_ref() } {
+            Some(owned) if owned.process.is_current() => &owned.value,
+            _ => self.make(published),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, Mutex};
+    use std::thread;
+
+    use super::*;
+    use crate::sys::process::in_child;
+
+    #[test]
+    fn a_child_has_its_own_though_its_parents_is_locked() {
+        static VALUE: PerProcess<Mutex<u8>> = PerProcess::new();
+        // As by another thread, which the child does not have.
+        let mut parents = VALUE.lock().expect("lock");
+        *parents = 7;
+        assert!(in_child(|| {
+            let Ok(mut own) = VALUE.try_lock() else { return false };
+            *own == 0 && {
+                *own = 8;
+                in_child(|| VALUE.try_lock().is_ok_and(|own| *own == 0))
+            }
+        }));
+        assert!(VALUE.try_lock().is_err(), "the parent's is as it was");
+        drop(parents);
+        assert_eq!(*VALUE.lock().expect("lock"), 7);
+    }
+
+    #[test]
+    fn all_threads_have_the_same() {
+        static VALUE: PerProcess<Mutex<u8>> = PerProcess::new();
+        let together = Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    together.wait();
+                    *VALUE.lock().expect("lock") += 1;
+                });
+            }
+        });
+        assert_eq!(*VALUE.lock().expect("lock"), 4);
+    }
+}

@@ -1,0 +1,506 @@
+//! `/dev/infiniband/uverbsN`: one open file is one verbs context.
+//!
+//! # Safety
+//!
+//! A request holds the address of its response, which is put in here and lives until the write
+//! returns. Other addresses are in requests that register memory, in the driver's part of MODIFY_SRQ,
+//! and in the work behind a post: no safe function sends those. Descriptors in responses are wrapped
+//! at once, each once.
+#![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
+
+mod queue;
+
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use verbs_abi::ioctl::{
+    RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY,
+    UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES,
+    UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
+    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_METHOD_QUERY_GID_TABLE,
+    UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_gid_entry, ib_uverbs_ioctl_hdr,
+};
+use verbs_abi::{
+    AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_SRQ,
+    IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND, IB_USER_VERBS_CMD_POST_SRQ_RECV,
+    IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr,
+    ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
+    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
+    ib_uverbs_rereg_mr_resp, rdma_driver_id,
+};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+pub use self::queue::{MOST_POSTED, Polled};
+use super::command::{self, Joined, Refused};
+use super::node::{NodeFailure, open_node};
+use super::ownership::WrongProcess;
+use super::process::Process;
+
+/// What each byte of a response holds where the kernel leaves it as it is: what an older kernel does
+/// not store is zero.
+const ZERO: u8 = 0;
+
+/// The same for a response with a descriptor: none, where zero is one.
+const NO_DESCRIPTOR: u8 = u8::MAX;
+
+/// The bytes in front of the request of a plain command, and of an extended one.
+const HEADER: usize = size_of::<ib_uverbs_cmd_hdr>();
+const HEADERS: usize = HEADER + size_of::<ib_uverbs_ex_cmd_hdr>();
+
+const WHOLE: &str = "requests and responses are short and whole numbers of words";
+
+/// An open verbs file.
+///
+/// Commands go by `write`. The kernel takes those only from the credentials that opened the file;
+/// after a change of them, commands go by ioctl, which does not care.
+#[derive(Debug)]
+pub struct UverbsFile {
+    fd: OwnedFd,
+    process: Process,
+    driver: rdma_driver_id,
+}
+
+#[cfg(any(test, feature = "null"))]
+impl UverbsFile {
+    /// Opens a file that accepts every command and answers none, for tests without a kernel.
+    ///
+    /// # Panics
+    ///
+    /// If `/dev/null` cannot be opened.
+    pub fn silent() -> Self {
+        let null =
+            std::fs::File::options().read(true).write(true).open("/dev/null").expect("/dev/null");
+        let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
+        Self { fd: null.into(), process: Process::current(), driver }
+    }
+}
+
+impl UverbsFile {
+    /// Opens the node at `path`, which must have the device number `dev` where that is known.
+    /// `driver` is that of the device.
+    pub fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self, NodeFailure> {
+        let fd = open_node(path, dev)?;
+        Ok(Self { fd, process: Process::current(), driver })
+    }
+
+    /// Whether commands and rings may be used at all: not in a child of the process that opened the
+    /// file.
+    #[inline]
+    pub fn belongs_here(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// Whether they surely may be: where they may not, it is to be asked again.
+    #[inline]
+    pub fn surely_belongs_here(&self) -> bool {
+        self.process.is_surely_current()
+    }
+
+    /// Refuses what a forked child must not do with its parent's file.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Refused> {
+        self.process.check()
+    }
+
+    /// Sends `request`, which has no part for the driver.
+    pub fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+        self.driver_command::<C, (), ()>(request, ()).map(|(response, ())| response)
+    }
+
+    /// Sends `request` with the driver's part behind it, and returns the core's response and the
+    /// driver's.
+    pub fn driver_command<C, I, O>(
+        &self,
+        request: C,
+        driver_request: I,
+    ) -> Result<(C::Response, O), Refused>
+    where
+        C: Command,
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        const { assert_has_no_memory::<C>() };
+        const { assert!(size_of::<I>() == 0 || !has_addresses_behind::<C>()) };
+        // SAFETY: as was just asserted, the request has no memory for the device, and what is behind
+        // it has no address.
+        unsafe { self.send(request, driver_request, ZERO) }
+    }
+
+    /// Registers memory, with the driver's part behind the request.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`Driver::register`](crate::driver::Driver::register).
+    pub unsafe fn register_memory<I, O>(
+        &self,
+        request: ib_uverbs_reg_mr,
+        driver_request: I,
+    ) -> Result<(ib_uverbs_reg_mr_resp, O), Refused>
+    where
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        // SAFETY: the caller answers for the memory in the request.
+        unsafe { self.send(request, driver_request, ZERO) }
+    }
+
+    /// Changes a shared receive queue, with the driver's part behind the request.
+    ///
+    /// # Safety
+    ///
+    /// An address in the driver's part must be valid for writes of what the driver stores there,
+    /// while the call lasts.
+    pub unsafe fn modify_srq<I>(
+        &self,
+        request: ib_uverbs_modify_srq,
+        driver_request: I,
+    ) -> Result<(), Refused>
+    where
+        I: IntoBytes + Immutable,
+    {
+        // SAFETY: the request gives no memory to the device, and the caller answers for an address
+        // in the driver's part.
+        unsafe { self.send::<_, _, ()>(request, driver_request, ZERO) }.map(drop)
+    }
+
+    /// Changes registered memory.
+    ///
+    /// # Safety
+    ///
+    /// If `request` changes the memory or the access of the region, the caller keeps the contract of
+    /// [`Driver::register`](crate::driver::Driver::register) for the new memory and access. What a device may access by the
+    /// old ones stays valid until the command has succeeded.
+    pub unsafe fn reregister_memory(
+        &self,
+        request: ib_uverbs_rereg_mr,
+    ) -> Result<ib_uverbs_rereg_mr_resp, Refused> {
+        // SAFETY: the caller answers for the memory in the request.
+        let changed: Result<(_, ()), _> = unsafe { self.send(request, (), ZERO) };
+        changed.map(|(response, ())| response)
+    }
+
+    /// Sends a command that is answered with a descriptor.
+    fn open_descriptor<C, O>(&self, request: C) -> Result<C::Response, Refused>
+    where
+        C: Command,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        const { assert_has_no_memory::<C>() };
+        // SAFETY: as was just asserted, the request has no memory for the device.
+        unsafe { self.send::<C, (), O>(request, (), NO_DESCRIPTOR) }.map(|(response, _)| response)
+    }
+
+    /// Sends `request` with the driver's part behind it; `unwritten` is what the responses hold
+    /// where the kernel leaves them as they are.
+    ///
+    /// # Safety
+    ///
+    /// For memory that the request gives to the device, the caller keeps the contract of
+    /// [`Driver::register`](crate::driver::Driver::register). Addresses in the driver's
+    /// part must be valid for what the driver does with them while the call lasts. The address of
+    /// the response is put in here.
+    unsafe fn send<C, I, O>(
+        &self,
+        mut request: C,
+        driver_request: I,
+        unwritten: u8,
+    ) -> Result<(C::Response, O), Refused>
+    where
+        C: Command,
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        self.check_process()?;
+        let mut response = Joined::<C::Response, O>::new_zeroed();
+        response.as_mut_bytes().fill(unwritten);
+        // The kernel takes a missing response only as a zero address.
+        let address = match size_of_val(&response) {
+            0 => 0,
+            _ => address(&raw mut response),
+        };
+        if let Some(field) = request.response_mut() {
+            *field = address.into();
+        }
+        let lengths = [size_of::<C::Response>(), size_of::<O>()];
+        let sent = [size_of::<C>(), size_of::<I>()];
+        let parts = Joined(request, driver_request);
+        if C::EXTENDED {
+            let header = ib_uverbs_cmd_hdr::extended(C::NUMBER, sent[0], lengths[0]).expect(WHOLE);
+            let second = ib_uverbs_ex_cmd_hdr::new(address, sent[1], lengths[1]).expect(WHOLE);
+            let core = HEADERS..HEADERS + sent[0];
+            let command = Joined(Joined(header, second), parts);
+            // SAFETY: the address of the response is that of `response`, a live local as long as
+            // the two lengths together; for memory to register and for addresses in the driver's
+            // part, which are the other ones, the caller answers.
+            unsafe { self.issue(command_word::<C>(), command.as_bytes(), core, address, lengths) }?;
+        } else {
+            let [sent, stored] = [sent, lengths].map(|lengths| lengths[0] + lengths[1]);
+            let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, stored).expect(WHOLE);
+            let core = HEADER..HEADER + size_of::<C>();
+            let command = Joined(header, parts);
+            // SAFETY: as above.
+            unsafe { self.issue(C::NUMBER, command.as_bytes(), core, address, lengths) }?;
+        }
+        let Joined(response, driver_response) = response;
+        Ok((response, driver_response))
+    }
+
+    /// Writes a command, of which the core's part of the request is the range `core`, with the
+    /// headers in front of it and the driver's part behind it. Where the kernel does not take it from these
+    /// credentials, it goes by ioctl, with the number `word`.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`invoke_write`](Self::invoke_write).
+    #[inline(always)]
+    unsafe fn issue(
+        &self,
+        word: u32,
+        command: &[u8],
+        core: Range<usize>,
+        address: u64,
+        lengths: [usize; 2],
+    ) -> Result<(), Refused> {
+        // SAFETY: the addresses in the command are those that the caller answers for.
+        let Err(refused) = (unsafe { command::write(self.fd.as_fd(), command) }) else {
+            return Ok(());
+        };
+        let parts = (&command[core.clone()], &command[core.end..]);
+        // SAFETY: the contract is the same.
+        unsafe { self.issue_otherwise(refused, word, parts, address, lengths) }
+    }
+
+    /// The same where the kernel has `refused` the write.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`invoke_write`](Self::invoke_write).
+    #[cold]
+    #[inline(never)]
+    unsafe fn issue_otherwise(
+        &self,
+        refused: Refused,
+        word: u32,
+        parts: (&[u8], &[u8]),
+        address: u64,
+        lengths: [usize; 2],
+    ) -> Result<(), Refused> {
+        match refused {
+            // The ioctl must name the driver.
+            Refused::WrongProcess(WrongProcess::Credentials)
+                if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
+            {
+                // SAFETY: the contract is the same.
+                let invoked = unsafe { self.invoke_write(word, parts, address, lengths) };
+                invoked.map_err(|by_ioctl| match by_ioctl {
+                    // A kernel before 5.0, which has no other way in.
+                    Refused::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
+                    by_ioctl => by_ioctl,
+                })
+            }
+            refused => Err(refused),
+        }
+    }
+
+    /// Sends a write command by the ioctl that does not compare credentials: INVOKE_WRITE.
+    ///
+    /// `parts` are the core's request and the driver's, `lengths` those of the two responses, which
+    /// go to `address` one after the other.
+    ///
+    /// # Safety
+    ///
+    /// `address` must be valid for writes of both lengths together while the call lasts, and the
+    /// parts be as [`send`](Self::send) asks for.
+    unsafe fn invoke_write(
+        &self,
+        command: u32,
+        parts: (&[u8], &[u8]),
+        address: u64,
+        lengths: [usize; 2],
+    ) -> Result<(), Refused> {
+        let mut call = Call::new(UVERBS_METHOD_INVOKE_WRITE, self.driver);
+        call.input(UVERBS_ATTR_WRITE_CMD, u64::from(command).as_bytes());
+        call.input(UVERBS_ATTR_CORE_IN, parts.0);
+        call.input(UVERBS_ATTR_UHW_IN, parts.1);
+        let behind = u64::try_from(lengths[0]).expect("responses are short");
+        call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
+        call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
+        // SAFETY: inputs are slices that outlive the call, and the caller answers for the outputs and
+        // for what the parts hold.
+        unsafe { self.call(&mut call) }
+    }
+
+    /// The entries in use of the GID tables of all ports, of which there is room for so many: method
+    /// QUERY_GID_TABLE.
+    pub fn gid_table(&self, room: u16) -> Result<Vec<ib_uverbs_gid_entry>, Refused> {
+        let size = size_of::<ib_uverbs_gid_entry>();
+        let mut entries = vec![ib_uverbs_gid_entry::default(); usize::from(room)];
+        let mut count = 0_u64;
+        let mut call = Call::new(UVERBS_METHOD_QUERY_GID_TABLE, self.driver);
+        let size_of_one = u64::try_from(size).expect("32 fits");
+        call.input(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, size_of_one.as_bytes());
+        let place = address(entries.as_mut_ptr());
+        call.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, place, size * entries.len());
+        let place = address(&raw mut count);
+        call.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, place, size_of_val(&count));
+        // SAFETY: the outputs are the entries and their number, which outlive the call and are valid as
+        // any bytes; the input goes by value.
+        unsafe { self.call(&mut call) }?;
+        entries.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        Ok(entries)
+    }
+
+    /// Makes the call.
+    ///
+    /// # Safety
+    ///
+    /// Inputs of `call` must be valid for reads and outputs for writes while it lasts, and what the
+    /// inputs hold be as the method asks for.
+    unsafe fn call(&self, call: &mut Call) -> Result<(), Refused> {
+        let fd = self.fd.as_raw_fd();
+        // The C libraries disagree on the type's size and sign. The kernel looks at 32 bits.
+        let request = RDMA_VERBS_IOCTL as libc::Ioctl;
+        // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
+        // `call` holds and which the kernel reads and writes by the lengths and counts that
+        // `call` keeps; the caller answers for what they point to.
+        let done = unsafe { libc::ioctl(fd, request, &raw mut *call) };
+        Errno::result(done).map(drop).map_err(Refused::just_now)
+    }
+
+    /// Makes the file a verbs context; the descriptor of its asynchronous events, and how many
+    /// completion vectors it has. `O` is the driver's part of the response.
+    pub fn get_context<O>(&self) -> Result<(OwnedFd, u32), Refused>
+    where
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        let request = ib_uverbs_get_context { response: AlignedU64::default() };
+        let response = self.open_descriptor::<_, O>(request)?;
+        Ok((owned(response.async_fd)?, response.num_comp_vectors))
+    }
+
+    /// Makes a completion channel, which is a descriptor.
+    pub fn create_comp_channel(&self) -> Result<OwnedFd, Refused> {
+        let request = ib_uverbs_create_comp_channel { response: AlignedU64::default() };
+        owned(self.open_descriptor::<_, ()>(request)?.fd)
+    }
+}
+
+/// That `C` itself gives the device no memory: no other request does.
+const fn assert_has_no_memory<C: Command>() {
+    assert!(C::NUMBER != IB_USER_VERBS_CMD_REG_MR, "the device may write to its memory");
+    assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
+}
+
+/// Whether what comes behind `C` has addresses: the driver's part of MODIFY_SRQ, and the requests to
+/// post, whose memory the device is given.
+const fn has_addresses_behind<C: Command>() -> bool {
+    matches!(
+        C::NUMBER,
+        IB_USER_VERBS_CMD_MODIFY_SRQ
+            | IB_USER_VERBS_CMD_POST_SEND
+            | IB_USER_VERBS_CMD_POST_RECV
+            | IB_USER_VERBS_CMD_POST_SRQ_RECV
+    )
+}
+
+/// The command's number as headers and INVOKE_WRITE have it.
+fn command_word<C: Command>() -> u32 {
+    if C::EXTENDED { C::NUMBER | IB_USER_VERBS_CMD_FLAG_EXTENDED } else { C::NUMBER }
+}
+
+fn address<T>(pointer: *mut T) -> u64 {
+    u64::try_from(pointer.expose_provenance()).expect("an address has at most 64 bits")
+}
+
+/// The argument of the ioctl: a header, and as many attributes as it says.
+#[repr(C)]
+struct Call {
+    header: ib_uverbs_ioctl_hdr,
+    attributes: [ib_uverbs_attr; 5],
+}
+
+impl Call {
+    /// A method of the device object.
+    fn new(method_id: u16, driver: rdma_driver_id) -> Self {
+        let header = ib_uverbs_ioctl_hdr {
+            length: u16::try_from(size_of::<ib_uverbs_ioctl_hdr>()).expect("24 fits"),
+            object_id: UVERBS_OBJECT_DEVICE,
+            method_id,
+            num_attrs: 0,
+            reserved1: AlignedU64::default(),
+            driver_id: driver,
+            reserved2: 0,
+        };
+        Self { header, attributes: [ib_uverbs_attr::default(); 5] }
+    }
+
+    /// An input, unless it is empty. Up to 8 bytes go by value.
+    fn input(&mut self, attr_id: u16, bytes: &[u8]) {
+        let data = match bytes.len() {
+            0 => return,
+            length @ 1..=8 => {
+                let mut value = [0; 8];
+                value[..length].copy_from_slice(bytes);
+                u64::from_ne_bytes(value)
+            }
+            _ => address(bytes.as_ptr().cast_mut()),
+        };
+        self.attribute(attr_id, data, bytes.len());
+    }
+
+    /// An output, unless it is empty.
+    fn output(&mut self, attr_id: u16, address: u64, length: usize) {
+        if length > 0 {
+            self.attribute(attr_id, address, length);
+        }
+    }
+
+    fn attribute(&mut self, attr_id: u16, data: u64, length: usize) {
+        self.attributes[usize::from(self.header.num_attrs)] = ib_uverbs_attr {
+            attr_id,
+            len: u16::try_from(length).expect("what is asked and answered is short"),
+            flags: UVERBS_ATTR_F_MANDATORY,
+            attr_data: 0,
+            data: data.into(),
+        };
+        self.header.num_attrs += 1;
+        self.header.length += u16::try_from(size_of::<ib_uverbs_attr>()).expect("16 fits");
+    }
+}
+
+/// Wraps the descriptor of a response.
+fn owned(fd: u32) -> Result<OwnedFd, Refused> {
+    let fd = i32::try_from(fd).map_err(|_| Refused::Os(Errno::EBADF))?;
+    // SAFETY: a descriptor in range is one that the kernel has stored, as the response held
+    // `NO_DESCRIPTOR` before: it has just installed it for us, so it is open, nobody else owns it,
+    // and each response is wrapped once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl AsFd for UverbsFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_a_descriptor_is_an_error() {
+        let missing = Refused::Os(Errno::EBADF);
+        assert_eq!(UverbsFile::silent().get_context::<()>().expect_err("no descriptor"), missing);
+        assert_eq!(UverbsFile::silent().create_comp_channel().expect_err("no descriptor"), missing);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_store_is_zero() {
+        let request = verbs_abi::ib_uverbs_alloc_pd { response: AlignedU64::default() };
+        assert_eq!(
+            UverbsFile::silent().command(request).expect("it takes everything").pd_handle,
+            0
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! What became of a work request, as a completion queue tells it.
+
+use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
+use zerocopy::FromZeros;
+
+use super::{WcOpcode, WcStatus};
+
+/// What became of a work request.
+#[doc(alias = "ibv_wc")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Completion(pub ib_uverbs_wc);
+
+impl Default for Completion {
+    /// An empty place for a poll to fill.
+    fn default() -> Self {
+        Self(ib_uverbs_wc::new_zeroed())
+    }
+}
+
+impl Completion {
+    /// That of the request.
+    pub fn wr_id(&self) -> u64 {
+        self.0.wr_id.get()
+    }
+
+    /// How it went. On failure only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
+    /// [`vendor_err`](Self::vendor_err) mean anything.
+    pub fn status(&self) -> WcStatus {
+        self.0.status
+    }
+
+    /// Whether it went well.
+    pub fn is_success(&self) -> bool {
+        self.0.status == WcStatus::IB_WC_SUCCESS
+    }
+
+    /// What the request was. rxe does not say it of receives that are flushed (Linux 6.12 at least): theirs
+    /// is that of a send.
+    pub fn opcode(&self) -> WcOpcode {
+        self.0.opcode
+    }
+
+    /// Bytes received, read, or fetched by an atomic; of a datagram, with the 40 bytes of the header in front
+    /// of it.
+    pub fn byte_len(&self) -> u32 {
+        self.0.byte_len
+    }
+
+    /// The local queue pair.
+    pub fn qp_num(&self) -> u32 {
+        self.0.qp_num
+    }
+
+    /// The queue pair that sent a datagram.
+    pub fn src_qp(&self) -> u32 {
+        self.0.src_qp
+    }
+
+    /// Whether it is of a receive. Not known of what rxe flushes, as with [`opcode`](Self::opcode): there the
+    /// request is told by its [`wr_id`](Self::wr_id), or by a completion queue of its own for receives.
+    pub fn is_receive(&self) -> bool {
+        self.0.opcode.0 & WcOpcode::IB_WC_RECV.0 != 0
+    }
+
+    /// The immediate data that came with the message, if some did.
+    pub fn imm_data(&self) -> Option<u32> {
+        // rxe sets the flag with the sender's completion too.
+        self.0.imm_data().filter(|_| self.is_receive()).map(verbs_abi::Be32::get)
+    }
+
+    /// The key of this side that the message took back, if it did: see
+    /// [`SendOperation::SendWithInvalidate`](super::SendOperation::SendWithInvalidate). siw does not
+    /// say it.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        self.0.invalidate_rkey().filter(|_| self.is_receive())
+    }
+
+    /// Whether the first 40 bytes of a datagram's memory are a
+    /// header. rxe says so of messages on connections too, which have none.
+    #[doc(alias = "IBV_WC_GRH")]
+    pub fn has_grh(&self) -> bool {
+        self.0.wc_flags.contains(ib_wc_flags::IB_WC_GRH)
+    }
+
+    /// The index of the P_Key that a message to a management queue pair had.
+    pub fn pkey_index(&self) -> u16 {
+        self.0.pkey_index
+    }
+
+    /// The LID of a datagram's sender; 0 on RoCE.
+    pub fn slid(&self) -> u16 {
+        self.0.slid
+    }
+
+    /// The service level of a datagram.
+    pub fn sl(&self) -> u8 {
+        self.0.sl
+    }
+
+    /// The low bits of the local LID that a datagram came to.
+    pub fn dlid_path_bits(&self) -> u8 {
+        self.0.dlid_path_bits
+    }
+
+    /// The local port, where the driver says it.
+    pub fn port_num(&self) -> u8 {
+        self.0.port_num
+    }
+
+    /// The vendor's word on a failure.
+    pub fn vendor_err(&self) -> u32 {
+        self.0.vendor_err
+    }
+
+    /// What else the completion says.
+    pub fn flags(&self) -> ib_wc_flags {
+        self.0.wc_flags
+    }
+}

@@ -6,6 +6,7 @@
 //! - `calls`, `latency` or `rates` and the directory of our programs for [what messages cost](data);
 //! - `posts` and the same for [what posting and polling cost the program](posts);
 //! - `endpoint` and the same for [what they cost on the safe tier](endpoint);
+//! - `null` and the same, with any device and address, for [what they cost without a device](null);
 //! - `alone` and the directory of our static program for [what it takes](alone), with an exit status.
 //!
 //! What varies is measured in rounds, in which ours and the C program run by turns.
@@ -18,6 +19,7 @@ mod baseline;
 mod connect;
 mod data;
 mod endpoint;
+mod null;
 mod peer;
 mod posts;
 mod rounds;
@@ -51,6 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let name = name.to_str().ok_or("the device's name is not text")?;
     let address = address.to_str().ok_or("the address is not text")?;
+    if subject.to_str() == Some("null") {
+        let [directory] = directories else { return Err("null takes one directory".into()) };
+        return show(task, ["library", "driver"], &null::rows(Path::new(directory))?);
+    }
     let found = device::list()?.into_iter().find(|device| device.name() == name);
     let device = found.ok_or_else(|| format!("there is no device {name}"))?;
     // Inherited by the programs. An emulator translates code anew for each address that it lies at, and a
@@ -77,12 +83,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }?;
     run::progress(&format!("{} runs were useless and made again", run::made_again()));
-    write!(io::stdout(), "{}", Table { names, rows: &rows })?;
     let missed = rows.iter().any(|row| !row.is_reached());
     if missed && subject.to_str() == Some("alone") {
+        write!(io::stdout(), "{}", Table { names, rows: &rows })?;
         return Err("a goal is missed".into());
     }
-    task.carry_out(&rows)
+    show(task, names, &rows)
+}
+
+/// Shows the rows, and carries out the task.
+fn show(task: Task<'_>, names: [&'static str; 2], rows: &[Row]) -> Result<(), Box<dyn Error>> {
+    write!(io::stdout(), "{}", Table { names, rows })?;
+    task.carry_out(rows)
 }
 
 /// What is done with the rows besides showing them.

@@ -61,18 +61,23 @@ pub(crate) fn rows(
 
 /// What the profiler says of the program's functions, with those that they call.
 fn profile(address: &str, program: &Path) -> Result<String, Box<dyn Error>> {
+    profile_with(program, &[address, &COUNT.to_string()])
+}
+
+/// Returns the profile of a run of `program`.
+pub(crate) fn profile_with(program: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     progress(&format!("counting the instructions of {}", program.display()));
     let file = env::temp_dir().join("callgrind");
     let mut option = OsString::from("--callgrind-out-file=");
     option.push(&file);
     let counted = Program::new("valgrind").args(["--quiet", "--tool=callgrind"]).arg(option);
-    run::output(&counted.arg(program).args([address, &COUNT.to_string()]))?;
+    run::output(&counted.arg(program).args(arguments))?;
     let shown = Program::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]);
     run::output(&shown.arg(&file))
 }
 
 /// What the profile says of the function: `1,234 (5.6%)  FILE:FUNCTION [OBJECT]`.
-fn instructions(profile: &str, function: &str) -> Option<f64> {
+pub(crate) fn instructions(profile: &str, function: &str) -> Option<f64> {
     profile.lines().find_map(|line| {
         let (number, rest) = line.trim_start().split_once(' ')?;
         let (_, place) = rest.split_once(')')?;

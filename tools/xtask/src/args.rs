@@ -55,6 +55,11 @@ A command line that is wrong ends with status 2.
       not reached are named. On 6.12 the figures are compared with tests/bench/baseline: each that left its band,
       is new or is missing is named and makes the exit status 1. `--renew` writes the figures there instead.
 
+  bench null [--renew]
+      Counts the instructions of posts and polls on a device without hardware, on this machine without a
+      kernel: what the library itself costs, beside the driver alone. The figures are compared with
+      tests/bench/baseline as above.
+
   faults [--all] [--kernel 6.1|6.12|latest] [WORD...]
       Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
       kills the run at each fourth: each side of `rdmatools rping`, at every call on a device node, with EIO.
@@ -103,12 +108,29 @@ pub(crate) enum Task {
     Help,
     Demo,
     Static,
-    Api { renew: bool },
-    Vm { guest: Guest, command: Vec<OsString> },
+    Api {
+        renew: bool,
+    },
+    Vm {
+        guest: Guest,
+        command: Vec<OsString>,
+    },
     Test(Selection),
-    Bench { subject: Subject, kernels: Vec<Kernel>, devices: Vec<Device>, renew: bool },
+    /// Whether the baseline is to be renewed.
+    BenchNull {
+        renew: bool,
+    },
+    Bench {
+        subject: Subject,
+        kernels: Vec<Kernel>,
+        devices: Vec<Device>,
+        renew: bool,
+    },
     Soak(Duration, Kernel),
-    Fuzz { filter: Option<String>, time: Duration },
+    Fuzz {
+        filter: Option<String>,
+        time: Duration,
+    },
     Sanitize(Selection),
     Faults(Extent, Kernel, Vec<OsString>),
     Ci(Selection),
@@ -235,10 +257,22 @@ fn fuzz(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
 
 fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
     let Some(name) = arguments.next() else {
-        let message =
-            format!("bench: the subject is missing: connect, data, endpoint or posts; {HELP}");
+        let message = format!(
+            "bench: the subject is missing: connect, data, endpoint, null or posts; {HELP}"
+        );
         return Err(Error::new(message));
     };
+    if name == "null" {
+        return match arguments.next() {
+            Some(option) if option == "--renew" => {
+                alone("bench null", arguments, Task::BenchNull { renew: true })
+            }
+            Some(surplus) => {
+                Err(Error::new(format!("bench null does not take {surplus:?}; {HELP}")))
+            }
+            None => Ok(Task::BenchNull { renew: false }),
+        };
+    }
     let subject = name.to_str().and_then(Subject::from_name);
     let subject =
         subject.ok_or_else(|| Error::new(format!("bench does not know {name:?}; {HELP}")))?;
@@ -392,6 +426,8 @@ mod tests {
         let all = Device::ALL.to_vec();
         assert_eq!(bench("bench connect"), (Subject::Connect, Kernel::RELEASED.to_vec(), all));
         assert_eq!(bench("bench endpoint").0, Subject::Endpoint);
+        assert!(matches!(parsed("bench null"), Ok(Task::BenchNull { renew: false })));
+        assert!(matches!(parsed("bench null --renew"), Ok(Task::BenchNull { renew: true })));
         assert_eq!(
             bench("bench data --kernel 6.1 --device siw"),
             (Subject::Data, vec![Kernel::V6_1], vec![Device::Siw])
@@ -459,6 +495,7 @@ mod tests {
             ("bench latency", "bench does not know \"latency\""),
             ("fuzz --quickly", "fuzz does not take \"--quickly\""),
             ("bench connect quickly", "bench does not take \"quickly\""),
+            ("bench null --device rxe", "bench null does not take \"--device\""),
             ("faults --many", "faults does not take \"--many\""),
             ("", "a command is missing"),
             ("fly", "unknown command \"fly\""),

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Task::Static => static_build::run(),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
+        Task::BenchNull { renew } => bench::run_null(renew),
         Task::Bench { subject, kernels, devices, renew } => {
             bench::run(subject, &kernels, &devices, renew)
         }

@@ -22,8 +22,8 @@ use verbs_abi::{
 use crate::driver::checks::{check_send, count, total};
 use crate::driver::{
     Arm, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError, CreateSrq,
-    CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, PollError, PostError, Posted, RecvOps,
-    SendOps,
+    CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, FlushMode, PollError, PostError, Posted,
+    RecvOps, SendOps,
 };
 use crate::lock::unpoisoned;
 use crate::sys::command::Refused;
@@ -31,7 +31,7 @@ use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{
     AddressVector, Completion, Payload, PdNumber, QpState, ReceiveRequest, SendOperation,
-    SendRequest, WcOpcode,
+    SendRequest, Sge, WcOpcode,
 };
 
 /// The driver.
@@ -59,10 +59,18 @@ struct DeviceCq {
 }
 
 /// The identifiers of the requests of a queue pair, by place: posts write them, and polls read them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Identifiers {
-    sends: Mutex<Vec<u64>>,
-    receives: Mutex<Vec<u64>>,
+    sends: Mutex<Box<[u64]>>,
+    receives: Mutex<Box<[u64]>>,
+}
+
+impl Identifiers {
+    /// Makes places for as many requests as the queue pair holds.
+    fn new(max_send_wr: u32, max_recv_wr: u32) -> Self {
+        let places = |max: u32| Mutex::new(vec![0; max as usize].into());
+        Self { sends: places(max_send_wr), receives: places(max_recv_wr) }
+    }
 }
 
 /// A queue pair, as the device has it.
@@ -94,6 +102,8 @@ pub struct NullSendRing {
     qp: Arc<DeviceQp>,
     doorbells: Arc<Mutex<u64>>,
     max: u32,
+    /// The place of the next request.
+    next: usize,
     /// The places and lengths of the requests for which the doorbell was not rung.
     stored: Vec<(usize, u32)>,
 }
@@ -103,6 +113,13 @@ pub struct NullSendRing {
 pub struct NullRecvRing {
     qp: Arc<DeviceQp>,
     max: u32,
+    /// The place of the next request.
+    next: usize,
+}
+
+/// Returns the place behind `place` in a queue of `max` places.
+fn behind(place: usize, max: u32) -> usize {
+    if place + 1 < max as usize { place + 1 } else { 0 }
 }
 
 // SAFETY: no device uses the memory of a request. A completion is taken from its queue once, and has the
@@ -115,7 +132,7 @@ unsafe impl Driver for Null {
     type QpData = u32;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { flush: FlushMode::Device, ..Capabilities::default() }
     }
 
     fn create_cq(
@@ -124,7 +141,8 @@ unsafe impl Driver for Null {
         request: ib_uverbs_create_cq,
     ) -> Result<CreatedCq<Self>, CreateError> {
         let response = ib_uverbs_create_cq_resp { cqe: request.cqe, ..Default::default() };
-        let cq = Arc::<DeviceCq>::default();
+        let entries = Mutex::new(VecDeque::with_capacity(request.cqe as usize));
+        let cq = Arc::new(DeviceCq { entries, ..DeviceCq::default() });
         let control = NullCqControl { cq: Arc::clone(&cq), arm_record: AtomicU32::new(0) };
         let memory = Some(Mapping::private(4096).map_err(CreateError::Map)?);
         Ok(CreatedCq { response, ring: NullCqRing(cq), control, memory })
@@ -145,7 +163,7 @@ unsafe impl Driver for Null {
             max_recv_sge: request.max_recv_sge,
             ..Default::default()
         };
-        let identifiers = Arc::<Identifiers>::default();
+        let identifiers = Arc::new(Identifiers::new(request.max_send_wr, request.max_recv_wr));
         for control in [cqs.send, cqs.recv] {
             unpoisoned(control.cq.qps.lock()).insert(number, Arc::clone(&identifiers));
         }
@@ -154,11 +172,12 @@ unsafe impl Driver for Null {
             identifiers,
             send_cq: Arc::clone(&cqs.send.cq),
             recv_cq: Arc::clone(&cqs.recv.cq),
-            receives: Mutex::default(),
+            receives: Mutex::new(VecDeque::with_capacity(request.max_recv_wr as usize)),
         });
         let (doorbells, max) = (Arc::clone(&self.doorbells), request.max_send_wr);
-        let send = NullSendRing { qp: Arc::clone(&qp), doorbells, max, stored: Vec::new() };
-        let recv = Some(NullRecvRing { qp, max: request.max_recv_wr });
+        let send =
+            NullSendRing { qp: Arc::clone(&qp), doorbells, max, next: 0, stored: Vec::new() };
+        let recv = Some(NullRecvRing { qp, max: request.max_recv_wr, next: 0 });
         let memory = Some(Mapping::private(4096).map_err(CreateError::Map)?);
         Ok(CreatedQp { response, send, recv, data: number, memory })
     }
@@ -195,6 +214,19 @@ unsafe impl Driver for Null {
 
 impl CqOps for NullCqRing {
     fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
+        Ok(self.take(into))
+    }
+
+    #[inline(always)]
+    fn try_poll(&mut self, into: &mut [Completion]) -> Option<usize> {
+        Some(self.take(into))
+    }
+}
+
+impl NullCqRing {
+    /// Takes completions off the queue. Not inlined, so that a profiler tells it from its callers.
+    #[inline(never)]
+    fn take(&mut self, into: &mut [Completion]) -> usize {
         let mut polled = 0;
         while polled < into.len() {
             let Some(entry) = unpoisoned(self.0.entries.lock()).pop_front() else { break };
@@ -212,7 +244,7 @@ impl CqOps for NullCqRing {
                 Completion(ib_uverbs_wc { wr_id, opcode, qp_num, byte_len, ..Default::default() });
             polled += 1;
         }
-        Ok(polled)
+        polled
     }
 }
 
@@ -230,6 +262,24 @@ impl SendOps for NullSendRing {
         state: QpState,
         request: &SendRequest<'_>,
     ) -> Posted {
+        self.put(state, request)
+    }
+
+    #[inline(always)]
+    unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
+        self.put(state, request).is_ok()
+    }
+
+    fn ring(&mut self, _: Doorbell<'_>) -> Posted {
+        self.ring_doorbell();
+        Ok(())
+    }
+}
+
+impl NullSendRing {
+    /// Stores a request, which has no memory for a device. Not inlined, so that a profiler tells it from its callers.
+    #[inline(never)]
+    fn put(&mut self, state: QpState, request: &SendRequest<'_>) -> Posted {
         check_send(state)?;
         match request.operation {
             SendOperation::Send => {}
@@ -247,13 +297,16 @@ impl SendOps for NullSendRing {
             Payload::Gather(pieces) => total(pieces),
             Payload::Inline(bytes) => bytes.len() as u64,
         };
-        let mut sends = unpoisoned(self.qp.identifiers.sends.lock());
-        self.stored.push((sends.len(), u32::try_from(length).expect("tests send little")));
-        sends.push(request.wr_id);
+        let place = self.next;
+        self.next = behind(place, self.max);
+        self.stored.push((place, u32::try_from(length).expect("tests send little")));
+        unpoisoned(self.qp.identifiers.sends.lock())[place] = request.wr_id;
         Ok(())
     }
 
-    fn ring(&mut self, _: Doorbell<'_>) -> Posted {
+    /// Carries out the requests that were stored. Not inlined, so that a profiler tells it from its callers.
+    #[inline(never)]
+    fn ring_doorbell(&mut self) {
         let DeviceQp { number: qp_num, send_cq, recv_cq, receives, .. } = &*self.qp;
         *unpoisoned(self.doorbells.lock()) += 1;
         for (place, byte_len) in self.stored.drain(..) {
@@ -264,20 +317,33 @@ impl SendOps for NullSendRing {
                 unpoisoned(recv_cq.entries.lock()).push_back(received);
             }
         }
-        Ok(())
     }
 }
 
 impl RecvOps for NullRecvRing {
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         count(request.scatter, 1)?;
+        self.put(request.wr_id)
+    }
+
+    #[inline(always)]
+    unsafe fn try_store(&mut self, wr_id: u64, _: Sge) -> bool {
+        self.put(wr_id).is_ok()
+    }
+}
+
+impl NullRecvRing {
+    /// Stores a request. Not inlined, so that a profiler tells it from its callers.
+    #[inline(never)]
+    fn put(&mut self, wr_id: u64) -> Posted {
         let mut waiting = unpoisoned(self.qp.receives.lock());
         if waiting.len() >= self.max as usize {
             return Err(PostError::Full(self.max));
         }
-        let mut identifiers = unpoisoned(self.qp.identifiers.receives.lock());
-        waiting.push_back(identifiers.len());
-        identifiers.push(request.wr_id);
+        let place = self.next;
+        self.next = behind(place, self.max);
+        waiting.push_back(place);
+        unpoisoned(self.qp.identifiers.receives.lock())[place] = wr_id;
         Ok(())
     }
 }

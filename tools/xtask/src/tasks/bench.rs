@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use guest::plan::Device;
@@ -182,6 +182,54 @@ pub(crate) fn run(
     Ok(result)
 }
 
+/// Counts the instructions of posts and polls on the null driver, on this machine.
+pub(crate) fn run_null(renew: bool) -> Result<ExitCode> {
+    packages::require(&["valgrind"])?;
+    progress("building the programs");
+    let mut cargo = host::cargo();
+    cargo.args(["build", "--quiet", "--release", "--package", PACKAGE, "--features", "null"]);
+    cargo.args(["--bin", DRIVER, "--bin", "bench-null"]);
+    host::run(&mut cargo, "build the programs")?;
+    let release = host::build_directory().join("release");
+    let baseline = host::workspace().join(BASELINES).join("null.txt");
+    let mut driver = Command::new(release.join(DRIVER));
+    if renew {
+        driver.arg("--renew");
+    } else {
+        driver.arg("--compare").arg(&baseline);
+    }
+    driver.args(["null0", "-", "null"]).arg(&release).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = driver.output().context("run the driver of benches")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let shown = text.lines().filter(|line| !line.starts_with(RENEWED));
+    shown.for_each(progress);
+    if renew && output.status.success() {
+        let heading = "# Measured by `cargo xtask bench` on the null driver.\n";
+        write_baseline(&baseline, heading, &text)?;
+    }
+    Ok(if output.status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Writes the figures that the driver has printed, behind `heading`.
+fn write_baseline(baseline: &Path, heading: &str, output: &str) -> Result<()> {
+    let text = renewed(heading, output)?;
+    fs::write(baseline, text).with_context(|| format!("write {}", baseline.display()))?;
+    progress(&format!("{} is renewed", baseline.display()));
+    Ok(())
+}
+
+/// The text of a baseline with the figures in `output`, behind `heading`.
+fn renewed(heading: &str, output: &str) -> Result<String> {
+    let mut text = heading.to_owned();
+    for line in output.lines().filter_map(|line| line.strip_prefix(RENEWED)) {
+        let _ = writeln!(text, "{line}");
+    }
+    match text.len() > heading.len() {
+        true => Ok(text),
+        false => Err(Error::new(format!("{DRIVER} printed no figures"))),
+    }
+}
+
 /// Builds the programs to measure, and returns their directories.
 fn build(subject: Subject) -> Result<Vec<PathBuf>> {
     let mut wanted = subject.packages().to_vec();
@@ -275,30 +323,18 @@ impl Run {
 
     /// Writes the figures that the driver has printed.
     fn renew(self, output: &str) -> Result<()> {
-        let baseline = self.baseline();
-        let text = self.renewed(output)?;
-        fs::write(&baseline, text).with_context(|| format!("write {}", baseline.display()))?;
-        progress(&format!("{} is renewed", baseline.display()));
-        Ok(())
+        write_baseline(&self.baseline(), &self.heading(), output)
     }
 
-    /// The text of a baseline with the figures in `output`.
-    fn renewed(self, output: &str) -> Result<String> {
+    /// The first line of a baseline.
+    fn heading(self) -> String {
         let Self { part, kernel, device } = self;
-        let mut text = format!(
+        format!(
             "# Measured by `cargo xtask bench` on Linux {}, {}: {}.\n",
             kernel.name(),
             device.name(),
             part.name()
-        );
-        let first = text.len();
-        for line in output.lines().filter_map(|line| line.strip_prefix(RENEWED)) {
-            let _ = writeln!(text, "{line}");
-        }
-        match text.len() > first {
-            true => Ok(text),
-            false => Err(Error::new(format!("{DRIVER} printed no figures"))),
-        }
+        )
     }
 }
 
@@ -314,8 +350,8 @@ mod tests {
             "a send 1\nbaseline\tours 98 102  a send\nbench\ta send\nbaseline\tother 1 2  x\n";
         let expected = "# Measured by `cargo xtask bench` on Linux 6.12, rxe0: posts.\n\
                         ours 98 102  a send\nother 1 2  x\n";
-        assert_eq!(run.renewed(output).expect("two figures"), expected);
-        let error = run.renewed("bench\ta send\n").expect_err("no figures").to_string();
+        assert_eq!(renewed(&run.heading(), output).expect("two figures"), expected);
+        let error = renewed(&run.heading(), "bench\ta send\n").expect_err("no figures").to_string();
         assert!(error.contains("no figures"), "{error}");
     }
 

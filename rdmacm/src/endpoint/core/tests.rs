@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind};
-use crate::verbs::SendOperation;
+use crate::verbs::{Completion, GRH_LENGTH, SendOperation, WcOpcode};
 
 const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
 const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;

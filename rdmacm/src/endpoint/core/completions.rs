@@ -1,7 +1,7 @@
 //! Polling completions, and what each of them changes.
 
 use super::effects::{Changes, Effects};
-use super::protocol::{Datagrams, Messages, Protocol};
+use super::protocol::{Messages, Protocol, Recovery};
 use super::queue_io::{Queue, QueueIo, Slot};
 use super::watched_keys::WatchedKeys;
 use super::{Core, EndReason, ReceivedMessage};
@@ -33,8 +33,8 @@ impl<B: Slot, S> Core<B, S> {
         if self.polls_sends(interest) || self.arming.is_unknown(Queue::Send) {
             polled += self.poll_queue(io, Queue::Send)?;
         }
-        if self.qp_failed() || !self.unposted_receives.is_empty() {
-            self.recover(io)?;
+        if !self.unposted_receives.is_empty() {
+            self.post_receives(io)?;
         }
         Ok(polled > 0)
     }
@@ -182,7 +182,9 @@ impl<B: Slot, S> Core<B, S> {
     fn fail(&mut self, status: WcStatus) {
         let end = match &mut self.protocol {
             Protocol::Datagrams(datagrams) => {
-                datagrams.qp_failed = true;
+                if datagrams.recovery == Recovery::Done {
+                    datagrams.recovery = Recovery::Failed;
+                }
                 self.counters.failures += u64::from(status != WcStatus::IB_WC_WR_FLUSH_ERR);
                 return;
             }
@@ -201,24 +203,10 @@ impl<B: Slot, S> Core<B, S> {
         self.set_end(end);
     }
 
-    /// Sets up a failed queue pair again once all its requests have come back, and posts the receives that are not posted.
+    /// Posts the receives that are not posted, unless the queue pair has failed.
     #[cold]
-    pub(super) fn recover(&mut self, io: &mut impl QueueIo<Buffer = B>) -> Result<()> {
-        if self.end().is_some() {
-            return Ok(());
-        }
-        if let Protocol::Datagrams(datagrams) = &mut self.protocol {
-            if datagrams.qp_failed && !datagrams.qp_flushing {
-                // All that is posted comes back then, also what was posted after the failure.
-                io.set_to_error()?;
-                datagrams.qp_flushing = true;
-            }
-            if datagrams.qp_failed && io.outstanding() == 0 {
-                io.reset_to_rts()?;
-                *datagrams = Datagrams::default();
-            }
-        }
-        while !self.qp_failed() {
+    fn post_receives(&mut self, io: &mut impl QueueIo<Buffer = B>) -> Result<()> {
+        while !self.qp_failed() && self.end().is_none() {
             let Some(buffer) = self.unposted_receives.pop() else { break };
             self.post_recv(io, buffer).map_err(|refused| {
                 self.unposted_receives.extend(refused.buffer);

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use super::arming::ArmAction;
 use super::effects::{Changes, Effects};
 #[cfg(doc)]
 use super::keep_alive::FIRST;
@@ -31,16 +32,27 @@ impl<B: Slot, S> Core<B, S> {
         self.arming.may_be_unarmed(self.queues(interest))
     }
 
-    /// Makes the next completion for `interest` raise an event. Returns `true` if it might not have: the caller is to poll
-    /// then.
-    pub(in crate::endpoint) fn arm(
+    /// Returns the next command that the caller is to issue so that the next completion for `interest` raises an event, if
+    /// it might not. The caller polls after it, also if the command has failed.
+    pub(in crate::endpoint) fn next_arm_action(
         &mut self,
-        io: &mut impl QueueIo,
         interest: Interest,
         has_epoll_waiter: bool,
-    ) -> Result<bool> {
+    ) -> Option<ArmAction> {
         let queues = self.queues(interest);
-        self.arming.arm(io, queues, has_epoll_waiter)
+        self.arming.next_action(queues, has_epoll_waiter)
+    }
+
+    /// Records the result of `action`.
+    pub(in crate::endpoint) fn on_arm_action(&mut self, action: ArmAction, is_done: bool) {
+        match (action, is_done) {
+            (ArmAction::DiscardEvents, true) => self.arming.on_discarded(),
+            (ArmAction::DiscardEvents, false) => self.arming.on_discard_failed(),
+            (ArmAction::Arm { .. }, true) => {}
+            (ArmAction::Arm { receives, sends }, false) => {
+                self.arming.on_arm_failed([receives, sends]);
+            }
+        }
     }
 
     /// Makes the keep-alive writes end after a few: see [`FIRST`].

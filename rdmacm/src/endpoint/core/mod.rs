@@ -1,8 +1,10 @@
 //! The core of an endpoint: a state machine without descriptors, clock, locks or `unsafe` code.
 //!
 //! Its inputs are completions, which it polls through [`QueueIo`], and ends that events report. Its outputs are requests,
-//! which it posts through [`QueueIo`], and [`Effects`], which the caller carries out. A call that asks for something returns
-//! `None` if that is neither there nor known to fail: the caller waits and asks again.
+//! which it posts through [`QueueIo`]; [`Effects`], which the caller carries out at once; and commands of the kernel
+//! ([`ArmAction`], [`RecoveryAction`]), which the caller issues while the endpoint is unlocked, and whose results are inputs
+//! again. A call that asks for something returns `None` if that is neither there nor known to fail: the caller waits and
+//! asks again.
 
 mod arming;
 mod completions;
@@ -16,6 +18,7 @@ mod overrun;
 mod posting;
 mod protocol;
 mod queue_io;
+mod recovery;
 mod send_slots;
 #[cfg(test)]
 mod tests;
@@ -27,22 +30,23 @@ use std::mem;
 use std::ops::Range;
 
 use self::arming::Arming;
+pub(super) use self::arming::{ArmAction, STALE_EVENTS};
 use self::effects::Changes;
 pub(super) use self::effects::Effects;
 pub(super) use self::keep_alive::FIRST;
 pub(super) use self::lifecycle::EndReason;
 use self::lifecycle::Lifecycle;
 pub(super) use self::overrun::RESERVED_RECEIVES;
+use self::protocol::Recovery;
 pub(super) use self::protocol::{Datagrams, Messages, Protocol};
 pub(super) use self::queue_io::{NotPosted, Outgoing, Queue, QueueIo, Slot};
+pub(super) use self::recovery::RecoveryAction;
 use self::send_slots::SendSlots;
-pub(super) use self::waiters::{Available, WaiterId, WaiterList};
+pub(super) use self::waiters::{Available, WaiterId, WaiterKind, WaiterList};
 pub(super) use self::watched_keys::WatchedKeys;
 use super::counters::Counters;
 use crate::error::Result;
 use crate::verbs::WcStatus;
-
-pub(super) use self::arming::STALE_EVENTS;
 
 /// The state of an endpoint, with buffers of type `B` and, of datagrams, senders of type `S`.
 #[derive(Debug)]
@@ -142,13 +146,6 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// [`completed_send`](Self::completed_send) of a caller that waits on the descriptor if it is not there.
-    pub(super) fn try_completed_send(&mut self, index: usize) -> Option<Result<B, EndReason>> {
-        let found = self.completed_send(index);
-        self.sends.set_tried(index, found.is_none());
-        found
-    }
-
     /// Records that no caller waits for slot `index` any more. Returns its buffer if the request has completed.
     pub(super) fn detach_send(&mut self, index: usize) -> Option<B> {
         self.sends.detach(index)
@@ -217,23 +214,23 @@ impl<B: Slot, S> Core<B, S> {
         if self.end().is_none() { self.has_sent_all() } else { self.lifecycle.has_closed() }
     }
 
-    /// Returns `true` if a caller of [`try_completed_send`](Self::try_completed_send) would succeed now.
-    pub(super) fn has_outcome(&self) -> bool {
-        let is_datagrams = self.is_datagrams();
-        // The end of a connection says why one of its requests has failed.
-        let is_final = |status| status == WcStatus::IB_WC_SUCCESS || is_datagrams;
-        self.sends.has_outcome(self.end().is_some(), is_final)
-    }
-
-    /// Returns `true` if a caller of [`try_completed_send`](Self::try_completed_send) waits for a completion.
-    pub(super) fn awaits_outcome(&self) -> bool {
-        self.sends.awaits_outcome()
+    /// Returns `true` if [`completed_send`](Self::completed_send) has something to say, though the endpoint has not ended.
+    pub(super) fn has_outcome(&self, index: usize) -> bool {
+        match self.sends.status(index) {
+            Some(WcStatus::IB_WC_SUCCESS) => true,
+            // The end of a connection says why one of its requests has failed.
+            Some(_) => self.is_datagrams(),
+            None => false,
+        }
     }
 
     /// Returns `true` if the queue pair has failed and is to be set up again.
     #[inline(always)]
     pub(super) fn qp_failed(&self) -> bool {
-        matches!(self.protocol, Protocol::Datagrams(Datagrams { qp_failed: true, .. }))
+        match &self.protocol {
+            Protocol::Messages(_) => false,
+            Protocol::Datagrams(datagrams) => datagrams.recovery != Recovery::Done,
+        }
     }
 
     #[inline(always)]
@@ -251,7 +248,7 @@ impl<B: Slot, S> Core<B, S> {
     pub(super) fn loses_sends(&self) -> bool {
         match &self.protocol {
             Protocol::Messages(_) => self.sends.has_error(),
-            Protocol::Datagrams(datagrams) => datagrams.qp_failed,
+            Protocol::Datagrams(_) => self.qp_failed(),
         }
     }
 }

@@ -1,9 +1,80 @@
-//! Locks.
+//! Locks, and a check of what is done under them.
+//!
+//! Other callers wait for the lock of an endpoint, so no command of the kernel is issued under it, besides those of the data
+//! path. [`NoCommands`] is a part of the guard of such a lock; where a command is issued, [`forbids_commands`] is asserted to be
+//! `false`. Both exist in builds with debug assertions, which the tests are, and cost nothing in others.
 
+#[cfg(debug_assertions)]
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::{LockResult, PoisonError};
 
 /// What was locked, whether or not a thread has panicked that held the lock: nothing here panics
 /// half-way through a change of what a lock guards.
 pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// The number of locks that this thread holds under which it issues no commands.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The part of a lock's guard that forbids commands to its thread. Stays in that thread.
+#[derive(Debug)]
+pub struct NoCommands(PhantomData<*const ()>);
+
+impl NoCommands {
+    /// Forbids commands to this thread until the result is dropped.
+    #[inline(always)]
+    #[must_use = "commands are allowed again when this is dropped"]
+    pub fn begin() -> Self {
+        #[cfg(debug_assertions)]
+        HELD.set(HELD.get() + 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for NoCommands {
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        HELD.set(HELD.get() - 1);
+    }
+}
+
+/// Returns `true` if this thread holds a lock under which it issues no commands.
+#[cfg(debug_assertions)]
+pub(crate) fn forbids_commands() -> bool {
+    HELD.get() > 0
+}
+
+/// Calls `data_path`, whose commands are issued under the lock of an endpoint.
+#[inline(always)]
+pub fn with_commands<T>(data_path: impl FnOnce() -> T) -> T {
+    #[cfg(debug_assertions)]
+    let held = HELD.take();
+    let done = data_path();
+    #[cfg(debug_assertions)]
+    HELD.set(held);
+    done
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_forbidden_while_guard_lives() {
+        assert!(!forbids_commands());
+        let guards = [NoCommands::begin(), NoCommands::begin()];
+        assert!(forbids_commands());
+        assert!(!with_commands(forbids_commands), "of the data path");
+        let [first, second] = guards;
+        drop(first);
+        assert!(forbids_commands());
+        drop(second);
+        assert!(!forbids_commands());
+    }
 }

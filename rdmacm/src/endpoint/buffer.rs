@@ -41,12 +41,12 @@ enum Extra {
 impl Buffer {
     pub(super) fn new(memory: verbs::Buffer, shared: &Arc<Shared>) -> Self {
         let shared = Arc::clone(shared);
-        Self { memory: Some(memory), length: shared.longest, extra: Extra::None, shared }
+        Self { memory: Some(memory), length: shared.max_message_len, extra: Extra::None, shared }
     }
 
     /// How many bytes it can have: [`Settings::send_buffer_size`], or [`DatagramSocket::mtu`].
     pub fn capacity(&self) -> usize {
-        self.shared.longest
+        self.shared.max_message_len
     }
 
     /// Makes the message that it will be `length` bytes long. What is in those stays.
@@ -131,7 +131,8 @@ impl Buffer {
 
     /// One as new, with the memory that was taken out.
     pub(super) fn refilled(mut self, memory: verbs::Buffer) -> Self {
-        (self.memory, self.length, self.extra) = (Some(memory), self.shared.longest, Extra::None);
+        (self.memory, self.length, self.extra) =
+            (Some(memory), self.shared.max_message_len, Extra::None);
         self
     }
 

@@ -1,18 +1,11 @@
-//! Connecting.
+//! [`Connector`], the options of connection attempts.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::connecting::Connecting;
-use super::connection::Connection;
-use super::deadline::within;
-use super::port::Ports;
 use super::settings::Settings;
-use super::trace::Trace;
 use crate::addr::Address;
-use crate::cm::{CmId, EventChannel, PortSpace};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::cm::CmId;
+use crate::error::Result;
 
 /// How to connect. The same may connect many times.
 ///
@@ -31,13 +24,13 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Connector {
-    source: Option<Address>,
+    pub(super) source: Option<Address>,
     type_of_service: Option<u8>,
     ack_timeout: Option<u8>,
-    address_timeout: Duration,
+    pub(super) address_timeout: Duration,
     pub(super) route_timeout: Duration,
     pub(super) connect_timeout: Duration,
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     pub(super) private_data: Vec<u8>,
     pub(super) settings: Settings,
 }
@@ -131,61 +124,8 @@ impl Connector {
         self
     }
 
-    /// Connects to a listener at `server`.
-    ///
-    /// Resolves the address and the route, makes the queue pair with its receives posted, and
-    /// connects ([`CmId::resolve_addr`], [`CmId::resolve_route`], [`CmId::create_qp`],
-    /// [`CmId::connect`]), each when the event of the one before has come. After an error nothing
-    /// is left, in the kernel neither.
-    ///
-    /// On iWARP this side is to send the first message. siw may leave it lying with a peer that is
-    /// still accepting, until something else comes: see [`CmId::accept`]. So on iWARP this side
-    /// writes nothing, every 100 ms for the first second or until the peer says something, in calls
-    /// that wait or are tried again, as when it is [kept alive](Settings::keep_alive). There a port
-    /// of the kernel's choice that TCP turns out to have is given up for another, up to 16 times, and
-    /// each time the timeouts of the phases begin anew.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Rejected`] with the peer's reason and private data; [`ErrorKind::TimedOut`] for
-    /// each of the timeouts; [`ErrorKind::Unreachable`]; ENODEV where no device leads there;
-    /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
-    /// buffer; EINVAL and ENOMEM for more than the device has; on iWARP those of TCP, as
-    /// ECONNREFUSED where nobody listens, EADDRINUSE where TCP has the [source](Self::source)'s port.
-    #[doc(alias = "rdma_connect")]
-    #[doc(alias = "rdma_create_ep")]
-    pub fn connect(&self, server: impl Into<Address>) -> Result<Connection> {
-        self.start(server)?.wait()
-    }
-
-    /// Begins to [connect](Self::connect), and does not wait: for event loops.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`connect`](Self::connect) that come at once: what is invalid, and ENODEV where no
-    /// device has the [source](Self::source) address. The others come later, of the [`Connecting`].
-    pub fn start(&self, server: impl Into<Address>) -> Result<Connecting> {
-        self.start_by(server.into(), self.overall())
-    }
-
-    /// When all of what begins now is to be done.
-    pub(super) fn overall(&self) -> Option<Instant> {
-        self.timeout.and_then(within)
-    }
-
-    /// Begins to connect, of which all is to be done at `overall`.
-    pub(super) fn start_by(&self, server: Address, overall: Option<Instant>) -> Result<Connecting> {
-        self.settings.check()?;
-        let channel = EventChannel::new()?;
-        let id = CmId::new(&channel, PortSpace::Tcp)?;
-        let trace = Trace::connection(id.token(), || Some(server));
-        let until = within(self.address_timeout);
-        self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
-        Connecting::to_peer(id, channel, Asking::new(self, server), until, overall, trace)
-    }
-
-    /// Gives the id what it has from the beginning, and asks for the peer's address.
-    fn resolve(&self, id: &CmId, server: Address) -> Result<()> {
+    /// Sets the options of `id`, and starts to resolve the address of the peer.
+    pub(super) fn resolve(&self, id: &CmId, server: Address) -> Result<()> {
         if let Some(type_of_service) = self.type_of_service {
             id.set_tos(type_of_service)?;
         }
@@ -193,38 +133,5 @@ impl Connector {
             id.set_ack_timeout(ack_timeout)?;
         }
         id.resolve_addr(self.source, server, self.address_timeout)
-    }
-}
-
-/// A connector that asks a server, and its ports for that.
-pub(super) struct Asking {
-    pub(super) connector: Connector,
-    pub(super) server: Address,
-    ports: Ports,
-}
-
-impl Asking {
-    fn new(connector: &Connector, server: Address) -> Self {
-        let ports = Ports::new(connector.source.map_or(0, |source| source.port()));
-        Self { connector: connector.clone(), server, ports }
-    }
-
-    /// Begins once more after `error`, if another port may help: the id, and when it is to have its
-    /// address.
-    pub(super) fn once_more(
-        &mut self,
-        channel: &EventChannel,
-        error: Error,
-    ) -> Result<(CmId, Option<Instant>)> {
-        if !self.ports.try_another(&error) {
-            return Err(error);
-        }
-        let until = within(self.connector.address_timeout);
-        let resolving = CmId::new(channel, PortSpace::Tcp).and_then(|id| {
-            self.connector.resolve(&id, self.server)?;
-            Ok(id)
-        });
-        // Why it was to begin once more says more than why it cannot.
-        resolving.map(|id| (id, until)).map_err(|_| error)
     }
 }

@@ -11,7 +11,7 @@ use super::sending::Wanted;
 #[cfg(doc)]
 use super::settings::Settings;
 use super::shared::{Operation, Shared};
-use super::wait::Patience;
+use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{
     AccessFlags, BindRequest, Memory, MemoryRegion, MemoryWindow, MemoryWindowType,
@@ -254,8 +254,8 @@ impl Exporting {
         Ok(Self { wanted, export: Some(Export { key, addr, length, rights }) })
     }
 
-    pub(super) fn wait(&mut self, patience: Patience) -> Result<Export> {
-        drop(self.wanted.wait(Operation::Export, patience)?);
+    pub(super) fn wait(&mut self, mode: WaitMode) -> Result<Export> {
+        drop(self.wanted.wait(mode)?);
         Ok(self.export.take().expect("an operation returns its result once"))
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 #[cfg(doc)]
 use super::DatagramSocket;
 use super::core::EndReason;
+use super::operation::{Awaited, Operation};
 use super::peer::Peer;
-use super::shared::{Operation, Shared};
+use super::shared::Shared;
 use super::state::State;
-use super::wait::Patience;
+use super::wait::WaitMode;
 use crate::addr::Address;
 use crate::cm::Membership;
 #[cfg(doc)]
@@ -50,8 +51,8 @@ impl Group {
     #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
     pub fn check(&self) -> Result<()> {
         let guarded = self.shared.lock_for(Operation::Join)?;
-        let rendezvous = guarded.state.rendezvous.as_ref();
-        rendezvous.map_or(Ok(()), |rendezvous| rendezvous.groups.check(self.address))
+        let cm = guarded.state.cm.as_ref();
+        cm.map_or(Ok(()), |cm| cm.groups.check(self.address))
     }
 
     /// Leaves the group, as dropping it does. Datagrams that came before are received still.
@@ -90,7 +91,8 @@ impl fmt::Debug for Group {
 pub(super) struct Joining {
     shared: Arc<Shared>,
     address: Address,
-    /// The group was handed out, which is what leaves it.
+    number: u64,
+    /// The group was returned, which leaves it when it is dropped.
     is_joined: bool,
 }
 
@@ -101,30 +103,30 @@ impl Joining {
         address: Address,
         membership: Membership,
     ) -> Result<Self> {
-        shared.rendezvous(Operation::Join, |rendezvous, parts| {
-            rendezvous.groups.begin(address)?;
-            let joined = parts.id.join_multicast(address, membership);
-            joined.inspect_err(|_| rendezvous.groups.forget(address))
+        // The answer may come before the command returns.
+        let ((number, id), command) = shared.begin_cm_command(Operation::Join, |cm, objects| {
+            Ok((cm.groups.begin(address)?, Arc::clone(&objects.id)))
         })?;
-        Ok(Self { shared: Arc::clone(shared), address, is_joined: false })
+        let joined = id.join_multicast(address, membership);
+        drop(id);
+        let guarded = command.finish();
+        drop(guarded);
+        if joined.is_err() {
+            shared.with_cm(|cm| cm.groups.forget(address));
+        }
+        joined.map(|()| Self { shared: Arc::clone(shared), address, number, is_joined: false })
     }
 
-    pub(super) fn wait(&mut self, patience: Patience) -> Result<Group> {
-        let is_try = matches!(patience, Patience::None);
-        let answer = |state: &mut State| self.answer(state, is_try);
-        let answer = self.shared.until(Operation::Join, patience, answer)?;
+    pub(super) fn wait(&mut self, mode: WaitMode) -> Result<Group> {
+        let answer = |state: &mut State| self.answer(state);
+        let answer = self.shared.wait_for(self.awaited(), mode, answer)?;
         Ok(self.joined(answer?))
     }
 
-    /// Returns the answer if it is known or will not be. If not, `is_try` says whether the descriptor is to become
-    /// readable when it is.
-    pub(super) fn answer(
-        &self,
-        state: &mut State,
-        is_try: bool,
-    ) -> Option<Result<Result<Peer>, EndReason>> {
-        let rendezvous = state.rendezvous.as_mut();
-        match rendezvous.and_then(|found| found.groups.answer(self.address, is_try)) {
+    /// Returns the answer if it is known or will not be.
+    pub(super) fn answer(&self, state: &mut State) -> Option<Result<Result<Peer>, EndReason>> {
+        let cm = state.cm.as_mut();
+        match cm.and_then(|cm| cm.groups.answer(self.address)) {
             Some(answer) => Some(Ok(answer)),
             None => state.core.end().map(Err),
         }
@@ -135,11 +137,18 @@ impl Joining {
         self.is_joined = true;
         Group { shared: Arc::clone(&self.shared), address: self.address, peer, is_left: false }
     }
+
+    fn awaited(&self) -> Awaited {
+        Awaited::one(Operation::Join, self.number)
+    }
 }
 
 impl Drop for Joining {
     fn drop(&mut self) {
         if !self.is_joined {
+            if let Ok(mut guarded) = self.shared.lock(LEAVE) {
+                guarded.forget_loop(self.awaited());
+            }
             let _ = leave(&self.shared, self.address);
         }
     }
@@ -149,9 +158,15 @@ impl Drop for Joining {
 fn leave(shared: &Shared, address: Address) -> Result<()> {
     let mut guarded = shared.lock(LEAVE)?;
     let state = &mut guarded.state;
-    let (Some(parts), Some(rendezvous)) = (&state.parts, &mut state.rendezvous) else {
+    let (Some(objects), Some(cm)) = (&state.parts, &mut state.cm) else {
         return Ok(());
     };
-    rendezvous.groups.forget(address);
-    parts.id.leave_multicast(address)
+    cm.groups.leave(address);
+    let id = Arc::clone(&objects.id);
+    let command = guarded.begin_command();
+    let left = id.leave_multicast(address);
+    drop(id);
+    drop(command.finish());
+    shared.with_cm(|cm| cm.groups.forget(address));
+    left
 }

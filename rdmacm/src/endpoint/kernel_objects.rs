@@ -3,26 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::STALE_EVENTS;
 use super::core::{
-    Core, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo, RESERVED_RECEIVES, Slot,
+    ArmAction, Core, Datagrams, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
+    RESERVED_RECEIVES, RecoveryAction, STALE_EVENTS, Slot,
 };
-use super::peer::{Peer, Senders};
+use super::peer::{Sender, Senders};
 use super::settings::Settings;
 use super::timer::Timer;
 use crate::cm::CmId;
 use crate::device::Transport;
 use crate::error::Result;
+use crate::lock;
 use crate::verbs::{
     Buffer, BufferQueues, BufferRefused, Completion, CompletionChannel, CompletionQueue, QpState,
-    QueuePairAttributes, QueuePairInit,
+    QueuePair, QueuePairAttributes, QueuePairInit,
 };
 
 /// The kernel objects of an endpoint.
 #[derive(Debug)]
 pub(super) struct KernelObjects {
-    // Declared first: dropping the id ends the connection, and the id holds the queue pair too. A thread that issues a
-    // command on it while the state is unlocked shares it: see `Shared::disconnect_peer`.
+    // Declared first: dropping the id ends the connection, and the id holds the queue pair too. Threads that issue commands
+    // on it while the state is unlocked share it, and an abort waits for them: see `Shared`.
     pub(super) id: Arc<CmId>,
     pub(super) queues: BufferQueues,
     pub(super) completions: CompletionChannel,
@@ -38,7 +39,7 @@ pub(super) struct KernelObjects {
 #[derive(Debug)]
 pub(super) struct NewEndpoint {
     pub(super) objects: KernelObjects,
-    pub(super) core: Core<Buffer, Peer>,
+    pub(super) core: Core<Buffer, Sender>,
     /// The timer of its keep-alive writes.
     pub(super) timer: Option<Timer>,
 }
@@ -66,6 +67,7 @@ impl NewEndpoint {
             ..QueuePairInit::new(&recv_cq)
         };
         let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?)?;
+        queues.defer_destruction();
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let sends = count(settings.send_buffers);
         let receives = count(receives);
@@ -92,7 +94,7 @@ impl NewEndpoint {
                 capabilities.disconnect_status,
                 keep_alive,
             )),
-            false => Protocol::Datagrams(Default::default()),
+            false => Protocol::Datagrams(Datagrams::default()),
         };
         let core = Core::new(free, receives, protocol);
         let objects = KernelObjects {
@@ -116,13 +118,71 @@ impl KernelObjects {
         Ok(driver_checks || qp.query()?.max_rd_atomic > 0)
     }
 
-    /// Makes the peer try again soon when a message of it finds no buffer: the connection manager sets 655 ms, the longest
+    /// Makes the peer try again soon when a message of it finds no buffer: the connection manager sets 655 ms, the max_message_len
     /// time there is.
     pub(super) fn set_min_rnr_timer(&self) {
         let qp = self.queues.qp();
         if qp.pd().context().transport() != Transport::Iwarp {
             // If that fails, the connection has ended already, which is reported otherwise.
             let _ = qp.modify(&QueuePairAttributes::default().min_rnr_timer(RNR_TIMER));
+        }
+    }
+}
+
+/// The commands of an [`ArmAction`], with shares of the objects that they are for.
+#[derive(Debug)]
+pub(super) enum ArmCommands {
+    DiscardEvents(CompletionChannel),
+    Arm([Option<CompletionQueue>; 2]),
+}
+
+impl ArmCommands {
+    pub(super) fn new(action: ArmAction, objects: &KernelObjects) -> Self {
+        let qp = objects.queues.qp();
+        match action {
+            ArmAction::DiscardEvents => Self::DiscardEvents(objects.completions.clone()),
+            ArmAction::Arm { receives, sends } => Self::Arm([
+                receives.then(|| qp.recv_cq().clone()),
+                sends.then(|| qp.send_cq().clone()),
+            ]),
+        }
+    }
+
+    /// Issues the commands. The shares are dropped.
+    pub(super) fn issue(self) -> Result<()> {
+        match self {
+            Self::DiscardEvents(channel) => channel.drop_events::<STALE_EVENTS>(),
+            Self::Arm(queues) => {
+                queues.into_iter().flatten().try_for_each(|queue| queue.request_notify(false))
+            }
+        }
+    }
+}
+
+/// The commands of a [`RecoveryAction`], with shares of the objects that they are for.
+#[derive(Debug)]
+pub(super) struct RecoveryCommands {
+    action: RecoveryAction,
+    qp: QueuePair,
+    id: Arc<CmId>,
+}
+
+impl RecoveryCommands {
+    pub(super) fn new(action: RecoveryAction, objects: &KernelObjects) -> Self {
+        Self { action, qp: objects.queues.qp().clone(), id: Arc::clone(&objects.id) }
+    }
+
+    /// Issues the commands. The shares are dropped.
+    pub(super) fn issue(self) -> Result<()> {
+        let Self { action, qp, id } = self;
+        match action {
+            RecoveryAction::SetToError => qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)),
+            RecoveryAction::ResetToRts => {
+                qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RESET))?;
+                qp.modify(&id.init_qp_attr(QpState::IB_QPS_INIT)?)?;
+                qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTR))?;
+                qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0))
+            }
         }
     }
 }
@@ -145,7 +205,7 @@ impl From<BufferRefused> for NotPosted<Buffer> {
 
 impl QueueIo for KernelObjects {
     type Buffer = Buffer;
-    type Sender = Peer;
+    type Sender = Sender;
 
     #[inline(always)]
     fn post_send(
@@ -154,26 +214,28 @@ impl QueueIo for KernelObjects {
         length: usize,
         outgoing: Outgoing<'_>,
     ) -> Result<(), NotPosted<Buffer>> {
-        let posted = match outgoing {
+        // As below.
+        let posted = lock::with_commands(|| match outgoing {
             Outgoing::Operation(operation) => self.queues.send(buffer, length, operation),
             Outgoing::Datagram { address, qp_num, qkey, imm_data } => {
                 self.queues.send_to(buffer, length, address, qp_num, qkey, imm_data)
             }
             Outgoing::Bind(request) => self.queues.bind_window(buffer, request),
-        };
+        });
         Ok(posted?)
     }
 
     #[inline(always)]
     fn post_recv(&mut self, buffer: Buffer) -> Result<(), NotPosted<Buffer>> {
-        Ok(self.queues.receive(buffer)?)
+        // A queue pair may be in ERR already. There the doorbell of rxe is a MODIFY_QP, and siw's requests are flushed here.
+        Ok(lock::with_commands(|| self.queues.receive(buffer))?)
     }
 
     #[inline(always)]
     fn poll(
         &mut self,
         queue: Queue,
-        mut each: impl FnMut(Buffer, Option<Peer>, &Completion),
+        mut each: impl FnMut(Buffer, Option<Sender>, &Completion),
     ) -> Result<usize> {
         let Self { queues, senders, .. } = self;
         match queue {
@@ -190,31 +252,7 @@ impl QueueIo for KernelObjects {
         }
     }
 
-    fn arm(&mut self, queue: Queue) -> Result<()> {
-        let qp = self.queues.qp();
-        match queue {
-            Queue::Receive => qp.recv_cq().request_notify(false),
-            Queue::Send => qp.send_cq().request_notify(false),
-        }
-    }
-
-    fn discard_events(&mut self) -> Result<()> {
-        self.completions.drop_events::<STALE_EVENTS>()
-    }
-
     fn outstanding(&self) -> usize {
         self.queues.outstanding()
-    }
-
-    fn set_to_error(&mut self) -> Result<()> {
-        self.queues.qp().modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))
-    }
-
-    fn reset_to_rts(&mut self) -> Result<()> {
-        let qp = self.queues.qp();
-        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RESET))?;
-        qp.modify(&self.id.init_qp_attr(QpState::IB_QPS_INIT)?)?;
-        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTR))?;
-        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0))
     }
 }

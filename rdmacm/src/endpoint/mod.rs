@@ -91,19 +91,35 @@
 // Of what the crate keeps to itself below this, the following is used, besides what keeps errors, locks and forks apart: a
 // registration with one small buffer more and one of two lengths of buffers (`Buffer::alloc_groups`), as each would cost a page otherwise; events
 // that are read sixteen at a time (`CompletionChannel::drop_events`); memory that a thread registers for a task
-// (`Memory::same`), which as a public copy would let two write to it at once; and tokio's reactor, which the channels'
+// (`Memory::same`), which as a public copy would let two write to it at once; objects of
+// which a request had the last handle (`BufferQueues::take_released`); and tokio's reactor, which the channels'
 // futures share.
-mod blocked_ops;
+mod access;
+mod attempt;
 mod buffer;
+mod busy_poll;
+mod caller;
+mod commands;
+mod connect;
+mod connect_attempt;
 mod connecting;
 mod connection;
+mod connection_messages;
 mod connector;
 mod core;
 mod counters;
+mod datagram_bind;
+mod datagram_cm;
+mod datagram_messages;
+mod datagram_settings;
 mod datagrams;
 mod deadline;
+mod ending;
+mod event_loop;
 mod export;
 mod group;
+mod groups;
+mod incoming;
 mod kernel_objects;
 mod listener;
 mod operation;
@@ -113,18 +129,22 @@ mod readiness;
 mod remote;
 mod remote_memory;
 mod remote_operation;
-mod rendezvous;
 mod resolving;
+mod running_command;
 mod sending;
 mod settings;
 mod shared;
-mod spin;
 mod state;
+mod task_wait;
+mod thread_wait;
 mod timer;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod trace;
 mod wait;
+mod wait_loop;
+mod waker;
+mod waking;
 
 #[cfg(fuzzing)]
 pub(crate) use self::core::fuzzing;
@@ -133,10 +153,12 @@ pub use connecting::Connecting;
 pub use connection::Connection;
 pub use connector::Connector;
 pub use counters::Counters;
-pub use datagrams::{DatagramSettings, DatagramSocket};
+pub use datagram_settings::DatagramSettings;
+pub use datagrams::DatagramSocket;
 pub use export::{Export, RegisteredMemory};
 pub use group::Group;
-pub use listener::{Incoming, Listener};
+pub use incoming::Incoming;
+pub use listener::Listener;
 pub use peer::Peer;
 pub use remote_memory::{Remote, Rights};
 pub use remote_operation::RemoteOperation;

@@ -29,6 +29,33 @@ pub(super) enum Interest {
     All,
 }
 
+/// An operation that a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Awaited {
+    pub(super) operation: Operation,
+    /// The one that it is of several with this name: the slot of a request, or the number of a resolution or a joining.
+    /// `None` if each result concerns the caller, or if it may not be its own.
+    pub(super) target: Option<u64>,
+}
+
+impl Awaited {
+    /// The request of `operation` in slot `index`.
+    pub(super) fn request(operation: Operation, index: usize) -> Self {
+        Self::one(operation, u64::try_from(index).expect("an index has at most 64 bits"))
+    }
+
+    /// The operation that has the number `target` among those with its name.
+    pub(super) fn one(operation: Operation, target: u64) -> Self {
+        Self { operation, target: Some(target) }
+    }
+}
+
+impl From<Operation> for Awaited {
+    fn from(operation: Operation) -> Self {
+        Self { operation, target: None }
+    }
+}
+
 impl Operation {
     /// The name of the operation in errors.
     pub(super) const fn name(self) -> &'static str {

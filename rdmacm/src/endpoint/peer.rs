@@ -147,6 +147,16 @@ impl fmt::Debug for Peer {
     }
 }
 
+/// The sender of a datagram.
+///
+/// If another peer was forgotten for it, that one goes with it: dropping a peer may destroy its address handle, which is a
+/// command, and is left to the caller that takes the datagram.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) peer: Peer,
+    _forgotten: Option<Peer>,
+}
+
 /// Those that have sent datagrams to a socket: so many of them as are remembered.
 pub(super) struct Senders {
     home: Home,
@@ -180,7 +190,7 @@ impl Senders {
         &mut self,
         completion: &Completion,
         header: &[u8; GRH_LENGTH],
-    ) -> Option<Peer> {
+    ) -> Option<Sender> {
         let mut source = DatagramSource::new(completion, header).ok()?;
         if source.is_to_group() {
             source = source.sent_to(self.gid);
@@ -190,17 +200,18 @@ impl Senders {
         self.clock += 1;
         if let Some(known) = self.known.get_mut(&key) {
             known.used = self.clock;
-            return Some(known.peer.clone());
+            return Some(Sender { peer: known.peer.clone(), _forgotten: None });
         }
+        let mut forgotten = None;
         if self.known.len() >= self.most {
             let oldest = self.known.iter().min_by_key(|(_, known)| known.used);
             if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                self.known.remove(&oldest);
+                forgotten = self.known.remove(&oldest).map(|known| known.peer);
             }
         }
         let peer = Peer::at(&self.home, Way::Back(source, self.port), place, self.qkey);
         self.known.insert(key, Known { peer: peer.clone(), used: self.clock });
-        Some(peer)
+        Some(Sender { peer, _forgotten: forgotten })
     }
 }
 

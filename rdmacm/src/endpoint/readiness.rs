@@ -1,5 +1,4 @@
-//! Sleeping until one of the two channels of a connection has something, it is time to look after
-//! the peer, or another thread rings.
+//! The descriptor of an endpoint: an epoll instance over its two channels, its timer, and an eventfd that wakes it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -16,72 +15,71 @@ use crate::lock::unpoisoned;
 use crate::sys::per_process::PerProcess;
 use crate::verbs::CompletionChannel;
 
-/// What is always readable: the bell of the latest connections, which each listens to only while it
-/// rings for it.
-static BELL: PerProcess<Mutex<Weak<EventFd>>> = PerProcess::new();
+/// The eventfd of the latest endpoints. It is always readable, and each endpoint watches it only while its wakeup is enabled.
+static WAKEUP_FD: PerProcess<Mutex<Weak<EventFd>>> = PerProcess::new();
 
-/// How many connections share a bell. The kernel bounds the ways from one descriptor to those that
-/// wait for it: 500 where what it is added to is added to another one itself, and 100 through one
-/// more. The connections that a program has in one loop must not come near that.
-const SHARING: usize = 64;
+/// The number of endpoints that share an eventfd. The kernel limits the paths from one descriptor to the epoll instances
+/// that watch it: 500 through an instance that is added to another one, and 100 through one more. The endpoints that a
+/// program has in one event loop must stay below that.
+const CONNECTIONS_PER_WAKEUP_FD: usize = 64;
 
 const EVENT: u64 = 0;
 const COMPLETION: u64 = 1;
-const RINGING: u64 = 2;
+const WAKEUP: u64 = 2;
 const TIMER: u64 = 3;
 
-/// One descriptor that is readable when one of the channels or the timer is, or the bell rings.
+/// One descriptor that is readable when one of the channels or the timer is, or when its wakeup is enabled.
 #[derive(Debug)]
 pub(super) struct Readiness {
     pub(super) epoll: Arc<Epoll>,
-    bell: Arc<EventFd>,
+    wakeup: Arc<EventFd>,
     /// A second epoll instance over the same descriptors, made when a thread first blocks beside an event loop.
     apart: OnceLock<Epoll>,
 }
 
-/// What is to be read.
+/// The sources that the descriptor reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) event: bool,
-    /// Once for each event: that one is read later.
+    /// A completion event, which is reported once and read later.
     pub(super) completion: bool,
-    /// The device is: there will be no more completions.
+    /// The device was removed: there will be no more completions.
     pub(super) gone: bool,
     pub(super) timer: bool,
 }
 
 impl Readiness {
-    /// For the events on `channel`.
+    /// Creates the descriptor, which reports the events on `channel`.
     pub(super) fn new(channel: &EventChannel) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENT)).map_err(failed)?;
-        // Added here, as that may fail, and listened to later.
-        let bell = bell().map_err(failed)?;
-        epoll.add(&*bell, silence()).map_err(failed)?;
-        Ok(Self { epoll: Arc::new(epoll), bell, apart: OnceLock::new() })
+        // Added here, as that may fail, and enabled later.
+        let wakeup = wakeup_fd().map_err(failed)?;
+        epoll.add(&*wakeup, disabled()).map_err(failed)?;
+        Ok(Self { epoll: Arc::new(epoll), wakeup, apart: OnceLock::new() })
     }
 
-    /// For those on `completions` too, whose events need not be read: each tells once.
+    /// Adds the events on `completions`, which need not be read: each is reported once.
     pub(super) fn add_completions(&self, completions: &CompletionChannel) -> Result<()> {
         self.epoll.add(completions, completion()).map_err(failed)
     }
 
-    /// For `timer` too.
+    /// Adds `timer`.
     pub(super) fn add_timer(&self, timer: &Timer) -> Result<()> {
         self.epoll.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(failed)
     }
 
-    /// Has the bell ring, which wakes who sleeps and who will, or not any more.
+    /// Enables or disables the wakeup: enabled, the descriptor is readable, and no thread sleeps on it.
     ///
     /// # Errors
     ///
     /// Those of `epoll_ctl`, which a filter of system calls may refuse.
-    pub(super) fn ring(&self, rings: bool) -> Result<()> {
-        let mut event = if rings { ringing() } else { silence() };
-        self.epoll.modify(&*self.bell, &mut event).map_err(not_woken)
+    pub(super) fn set_wakeup(&self, is_enabled: bool) -> Result<()> {
+        let mut event = if is_enabled { enabled() } else { disabled() };
+        self.epoll.modify(&*self.wakeup, &mut event).map_err(not_woken)
     }
 
-    /// Makes the epoll instance of [`wait_apart`](Self::wait_apart), unless it was made before.
+    /// Creates the epoll instance of [`wait_apart`](Self::wait_apart), unless it was created before.
     pub(super) fn make_apart(
         &self,
         channel: &EventChannel,
@@ -99,34 +97,33 @@ impl Readiness {
         if let Some(timer) = timer {
             epoll.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(failed)?;
         }
-        epoll.add(&*self.bell, silence()).map_err(failed)?;
+        epoll.add(&*self.wakeup, disabled()).map_err(failed)?;
         // One thread at a time makes it: the state is locked.
         let _ = self.apart.set(epoll);
         Ok(())
     }
 
-    /// Sleeps as [`wait`](Self::wait) does, without taking events from the descriptor. The bell wakes it only by
-    /// [`wake_apart`](Self::wake_apart).
+    /// Sleeps as [`wait`](Self::wait) does, without taking events from the descriptor. Only
+    /// [`wake_apart`](Self::wake_apart) wakes it, and not the wakeup of the descriptor.
     pub(super) fn wait_apart(&self, deadline: Option<Instant>) -> Result<Ready> {
-        look(self.apart.get().unwrap_or(&self.epoll), timeout(deadline))
+        poll(self.apart.get().unwrap_or(&self.epoll), timeout(deadline))
     }
 
     /// Wakes the thread that [waits apart](Self::wait_apart), or the next one that does.
     pub(super) fn wake_apart(&self) -> Result<()> {
         let Some(apart) = self.apart.get() else { return Ok(()) };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-        apart.modify(&*self.bell, &mut EpollEvent::new(flags, RINGING)).map_err(not_woken)
+        apart.modify(&*self.wakeup, &mut EpollEvent::new(flags, WAKEUP)).map_err(not_woken)
     }
 
-    /// Sleeps until there is something to read, the bell rings, a signal comes, or `deadline` has
-    /// passed.
+    /// Sleeps until there is something to read, the wakeup is enabled, a signal comes, or `deadline` has passed.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Result<Ready> {
-        look(&self.epoll, timeout(deadline))
+        poll(&self.epoll, timeout(deadline))
     }
 
-    /// What there is to read now.
+    /// Returns what there is to read now.
     pub(super) fn now(&self) -> Result<Ready> {
-        look(&self.epoll, EpollTimeout::ZERO)
+        poll(&self.epoll, EpollTimeout::ZERO)
     }
 }
 
@@ -142,7 +139,7 @@ fn timeout(deadline: Option<Instant>) -> EpollTimeout {
     }
 }
 
-fn look(epoll: &Epoll, timeout: EpollTimeout) -> Result<Ready> {
+fn poll(epoll: &Epoll, timeout: EpollTimeout) -> Result<Ready> {
     let mut events = [EpollEvent::empty(); 4];
     let count = match epoll.wait(&mut events, timeout) {
         Err(Errno::EINTR) => 0,
@@ -177,20 +174,20 @@ fn completion() -> EpollEvent {
     EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, COMPLETION)
 }
 
-fn ringing() -> EpollEvent {
-    EpollEvent::new(EpollFlags::EPOLLIN, RINGING)
+fn enabled() -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN, WAKEUP)
 }
 
-fn silence() -> EpollEvent {
-    EpollEvent::new(EpollFlags::empty(), RINGING)
+fn disabled() -> EpollEvent {
+    EpollEvent::new(EpollFlags::empty(), WAKEUP)
 }
 
-/// A bell of this process for one more connection.
-fn bell() -> Result<Arc<EventFd>, Errno> {
-    let mut latest = unpoisoned(BELL.lock());
-    let shared = latest.upgrade().filter(|bell| Arc::strong_count(bell) <= SHARING);
-    if let Some(bell) = shared {
-        return Ok(bell);
+/// Returns an eventfd of this process for one more endpoint.
+fn wakeup_fd() -> Result<Arc<EventFd>, Errno> {
+    let mut latest = unpoisoned(WAKEUP_FD.lock());
+    let shared = latest.upgrade().filter(|fd| Arc::strong_count(fd) <= CONNECTIONS_PER_WAKEUP_FD);
+    if let Some(fd) = shared {
+        return Ok(fd);
     }
     let made = Arc::new(EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC)?);
     *latest = Arc::downgrade(&made);

@@ -10,7 +10,7 @@ use super::remote_operation::RemoteOperation;
 #[cfg(doc)]
 use super::settings::Settings;
 use super::shared::Operation;
-use super::wait::Patience;
+use super::wait::WaitMode;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ impl Connection {
         part: Range<usize>,
         rights: Rights,
     ) -> Result<Export> {
-        self.bind(memory, part, rights, Patience::FOREVER)?.wait()
+        self.bind(memory, part, rights, WaitMode::BLOCKING)?.wait()
     }
 
     /// Starts to let the peer of this connection reach the bytes in `part` of `memory`, by a memory window of type 2:
@@ -104,7 +104,7 @@ impl Connection {
         part: Range<usize>,
         rights: Rights,
     ) -> Result<RemoteOperation<Export>> {
-        self.bind(memory, part, rights, Patience::None)
+        self.bind(memory, part, rights, WaitMode::NonBlocking)
     }
 
     fn bind(
@@ -112,9 +112,9 @@ impl Connection {
         memory: &RegisteredMemory,
         part: Range<usize>,
         rights: Rights,
-        patience: Patience,
+        mode: WaitMode,
     ) -> Result<RemoteOperation<Export>> {
-        let buffer = self.shared.take(patience)?;
+        let buffer = self.shared.take(mode)?;
         Exporting::start(&self.shared, buffer, memory, part, rights).map(RemoteOperation::from)
     }
 
@@ -213,7 +213,7 @@ impl Connection {
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap(&self, at: &Remote, offset: u64, compare: u64, swap: u64) -> Result<u64> {
         let change = Change::CompareSwap { compare, swap };
-        self.start_change(at, offset, change, Patience::FOREVER)?.wait()
+        self.start_change(at, offset, change, WaitMode::BLOCKING)?.wait()
     }
 
     /// Starts to compare the number at `offset` of the peer's memory with `compare`, and to store `swap` there if they
@@ -236,7 +236,7 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Result<RemoteOperation<u64>> {
-        self.start_change(at, offset, Change::CompareSwap { compare, swap }, Patience::None)
+        self.start_change(at, offset, Change::CompareSwap { compare, swap }, WaitMode::NonBlocking)
     }
 
     /// Adds `add` to a number of the peer's memory, wrapping around, and returns the previous value. Waits for a
@@ -247,7 +247,7 @@ impl Connection {
     /// The errors of [`compare_swap`](Self::compare_swap).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add(&self, at: &Remote, offset: u64, add: u64) -> Result<u64> {
-        self.start_change(at, offset, Change::FetchAdd { add }, Patience::FOREVER)?.wait()
+        self.start_change(at, offset, Change::FetchAdd { add }, WaitMode::BLOCKING)?.wait()
     }
 
     /// Starts to add `add` to the number at `offset` of the peer's memory, wrapping around, in one step. The result is
@@ -262,20 +262,20 @@ impl Connection {
         offset: u64,
         add: u64,
     ) -> Result<RemoteOperation<u64>> {
-        self.start_change(at, offset, Change::FetchAdd { add }, Patience::None)
+        self.start_change(at, offset, Change::FetchAdd { add }, WaitMode::NonBlocking)
     }
 
-    /// Posts `change` with a buffer, for which it waits as `patience` says.
+    /// Posts `change` with a buffer, for which it waits as `mode` says.
     fn start_change(
         &self,
         at: &Remote,
         offset: u64,
         change: Change,
-        patience: Patience,
+        mode: WaitMode,
     ) -> Result<RemoteOperation<u64>> {
         self.check_depth(Operation::Change)?;
         let operation = at.changing(offset, change)?;
-        let mut buffer = self.shared.take(patience)?;
+        let mut buffer = self.shared.take(mode)?;
         buffer.set_len(WORD)?;
         self.start(Operation::Change, buffer, operation, WORD, |answer| number(&answer))
     }

@@ -14,7 +14,7 @@ use super::peer::Peer;
 use super::resolving::Resolving;
 use super::sending::Wanted;
 use super::shared::Operation;
-use super::wait::Patience;
+use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
 
 /// An operation with a peer or a group that was started and has not returned its result.
@@ -96,7 +96,7 @@ impl<T> RemoteOperation<T> {
     ///
     /// siw does not report that the peer's device refused an operation: the error is [`ErrorKind::Disconnected`].
     pub fn wait(mut self) -> Result<T> {
-        self.wait_with(Patience::FOREVER)
+        self.wait_with(WaitMode::BLOCKING)
     }
 
     /// Waits until the operation completes, for at most `timeout`. Then the operation is dropped, which detaches or
@@ -107,7 +107,7 @@ impl<T> RemoteOperation<T> {
     /// In addition to the errors of [`wait`](Self::wait):
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     pub fn wait_timeout(mut self, timeout: Duration) -> Result<T> {
-        self.wait_with(Patience::within(timeout))
+        self.wait_with(WaitMode::timeout(timeout))
     }
 
     /// Returns the result if the operation has completed.
@@ -118,19 +118,19 @@ impl<T> RemoteOperation<T> {
     /// - [`ErrorKind::WouldBlock`] if the operation has not completed. Retry when the [descriptor](Connection#waiting)
     ///   of the connection or socket is readable.
     pub fn try_wait(&mut self) -> Result<T> {
-        self.wait_with(Patience::None)
+        self.wait_with(WaitMode::NonBlocking)
     }
 
-    fn wait_with(&mut self, patience: Patience) -> Result<T> {
+    fn wait_with(&mut self, mode: WaitMode) -> Result<T> {
         let Some(started) = &mut self.started else {
             let reason = "its result was returned already";
             return Err(Error::invalid("wait for", "a remote operation", reason));
         };
         let result = match started {
-            Started::Posted(posted, result) => posted.wait(patience).map(*result),
-            Started::Resolving(resolving, result) => resolving.wait(patience).map(*result),
-            Started::Joining(joining, result) => joining.wait(patience).map(*result),
-            Started::Exporting(exporting, result) => exporting.wait(patience).map(*result),
+            Started::Posted(posted, result) => posted.wait(mode).map(*result),
+            Started::Resolving(resolving, result) => resolving.wait(mode).map(*result),
+            Started::Joining(joining, result) => joining.wait(mode).map(*result),
+            Started::Exporting(exporting, result) => exporting.wait(mode).map(*result),
         };
         if !matches!(&result, Err(error) if *error.kind() == ErrorKind::WouldBlock) {
             self.started = None;
@@ -158,8 +158,8 @@ impl From<Exporting> for RemoteOperation<Export> {
 }
 
 impl Posted {
-    fn wait(&mut self, patience: Patience) -> Result<Buffer> {
-        let mut buffer = self.wanted.wait(self.what, patience)?;
+    fn wait(&mut self, mode: WaitMode) -> Result<Buffer> {
+        let mut buffer = self.wanted.wait(mode)?;
         buffer.set_len(self.length)?;
         Ok(buffer)
     }

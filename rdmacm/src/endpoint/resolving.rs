@@ -1,14 +1,16 @@
-//! [`Resolving`], a question to a peer for its queue pair.
+//! [`Resolving`], the resolution of a peer that was started.
 
 use std::sync::Arc;
 
 use super::core::EndReason;
+use super::datagram_cm::{RESOLVE_TIMEOUT, Resolution};
+use super::operation::{Awaited, Operation};
 use super::peer::Peer;
-use super::rendezvous::Resolution;
-use super::shared::{Operation, Shared};
+use super::shared::Shared;
 use super::state::State;
-use super::wait::Patience;
+use super::wait::WaitMode;
 use crate::addr::Address;
+use crate::cm::{CmId, PortSpace};
 use crate::error::Result;
 use crate::registry::Token;
 
@@ -22,40 +24,44 @@ pub(super) struct Resolving {
 impl Resolving {
     /// Starts to resolve `address`.
     pub(super) fn start(shared: &Arc<Shared>, address: Address) -> Result<Self> {
-        let started = shared.rendezvous(Operation::Resolve, |rendezvous, _| {
-            rendezvous.resolve(&shared.channel, address)
-        });
-        Ok(Self { shared: Arc::clone(shared), token: started? })
+        let (source, command) =
+            shared.begin_cm_command(Operation::Resolve, |cm, _| Ok(cm.source()))?;
+        let id = Arc::new(CmId::new(&shared.channel, PortSpace::Udp)?);
+        let resolving = Self { shared: Arc::clone(shared), token: id.token() };
+        shared.with_cm(|cm| cm.add(&id, address));
+        let started = id.resolve_addr(Some(source), address, RESOLVE_TIMEOUT);
+        drop(id);
+        drop(command.finish());
+        started.map(|()| resolving)
     }
 
-    pub(super) fn wait(&mut self, patience: Patience) -> Result<Peer> {
-        let is_try = matches!(patience, Patience::None);
-        let outcome = |state: &mut State| self.outcome(state, is_try);
-        self.shared.until(Operation::Resolve, patience, outcome)?.into_outcome()
+    pub(super) fn wait(&mut self, mode: WaitMode) -> Result<Peer> {
+        let outcome = |state: &mut State| self.outcome(state);
+        self.shared.wait_for(self.awaited(), mode, outcome)?.into_outcome()
     }
 
-    /// Returns the outcome if it is known or will not be. If not, `is_try` says whether the descriptor is to become
-    /// readable when it is.
-    pub(super) fn outcome(
-        &self,
-        state: &mut State,
-        is_try: bool,
-    ) -> Option<Result<Resolution, EndReason>> {
-        let rendezvous = state.rendezvous.as_mut();
-        match rendezvous.and_then(|rendezvous| rendezvous.resolved(self.token, is_try)) {
+    /// Returns the outcome if it is known or will not be.
+    pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Resolution, EndReason>> {
+        let cm = state.cm.as_mut();
+        match cm.and_then(|cm| cm.resolved(self.token)) {
             Some(resolution) => Some(Ok(resolution)),
             None => state.core.end().map(Err),
         }
+    }
+
+    fn awaited(&self) -> Awaited {
+        Awaited::one(Operation::Resolve, self.token.get())
     }
 }
 
 impl Drop for Resolving {
     fn drop(&mut self) {
         let Ok(mut guarded) = self.shared.lock_for(Operation::Resolve) else { return };
-        let rendezvous = guarded.state.rendezvous.as_mut();
-        let given_up = rendezvous.and_then(|rendezvous| rendezvous.give_up(self.token));
+        guarded.forget_loop(self.awaited());
+        let cm = guarded.state.cm.as_mut();
+        let cancelled = cm.and_then(|cm| cm.cancel(self.token));
         // Destroying its id is a command, which is not issued under the lock.
         drop(guarded);
-        drop(given_up);
+        drop(cancelled);
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::buffer::Buffer;
 use super::core::{EndReason, Outgoing};
-use super::operation::Interest;
-use super::shared::{Operation, Shared, SharedStateGuard};
+use super::operation::{Awaited, Interest, Operation};
+use super::shared::{Shared, SharedStateGuard};
 use super::state::State;
-use super::wait::Patience;
+use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{self, WcStatus};
 
@@ -16,24 +16,26 @@ pub(super) const AT_ONCE: usize = 4096;
 
 const AWAY: &str = "it is taken out only when the memory is back";
 
-/// A buffer that was posted, and that somebody waits for until this is dropped.
+/// A buffer that was posted, and that a caller waits for until this is dropped.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// The buffer without its memory; absent when that is back.
+    /// The buffer without its memory; absent when the memory is back.
     emptied: Option<Buffer>,
+    operation: Operation,
     pub(super) index: usize,
 }
 
 impl Wanted {
     /// Waits until the request has completed, and returns the buffer.
-    pub(super) fn wait(&mut self, what: Operation, patience: Patience) -> Result<Buffer> {
+    pub(super) fn wait(&mut self, mode: WaitMode) -> Result<Buffer> {
         let index = self.index;
-        let sent = |state: &mut State| match patience {
-            Patience::None => state.tried(index),
-            _ => state.sent(index),
-        };
-        let memory = self.shared().until(what, patience, sent)?;
+        let sent = |state: &mut State| state.sent(index);
+        let memory = self.shared().wait_for(self.awaited(), mode, sent)?;
         Ok(self.back(memory))
+    }
+
+    fn awaited(&self) -> Awaited {
+        Awaited::request(self.operation, self.index)
     }
 
     /// The core of its connection.
@@ -50,15 +52,15 @@ impl Wanted {
 impl Drop for Wanted {
     fn drop(&mut self) {
         if let Some(emptied) = &self.emptied {
-            emptied.shared().give_up(self.index);
+            emptied.shared().give_up(self.awaited(), self.index);
         }
     }
 }
 
 impl Shared {
     /// A buffer for sending that nobody has.
-    pub(super) fn take(self: &Arc<Self>, patience: Patience) -> Result<Buffer> {
-        let memory = self.until(Operation::Take, patience, State::buffer)?;
+    pub(super) fn take(self: &Arc<Self>, mode: WaitMode) -> Result<Buffer> {
+        let memory = self.wait_for(Operation::Take, mode, State::buffer)?;
         Ok(Buffer::new(memory, self))
     }
 
@@ -71,7 +73,7 @@ impl Shared {
     ) -> Result<Wanted> {
         let (guarded, index) = self.start_locked(what, &mut buffer, operation.into(), true)?;
         guarded.unlock_unchanged();
-        Ok(Wanted { emptied: Some(buffer), index })
+        Ok(Wanted { emptied: Some(buffer), operation: what, index })
     }
 
     /// Posts a buffer that nobody waits for.
@@ -106,7 +108,7 @@ impl Shared {
         let index = memory.index();
         if guarded.state.core.qp_failed() {
             drop(guarded);
-            guarded = match self.recover(what) {
+            guarded = match self.set_up_again(what) {
                 Ok(guarded) => guarded,
                 Err(error) => {
                     self.give_back(memory);
@@ -119,7 +121,7 @@ impl Shared {
             let end = core.end().unwrap_or(EndReason::Local);
             // The memory may be deregistered with it, for which nobody is to wait.
             drop(guarded);
-            return Err(self.error(what, end.kind()));
+            return Err(self.error(what, self.read_reason(end).kind()));
         };
         let posted = core.post_send(io, what, memory, length, outgoing, is_wanted);
         let Err(refused) = posted else { return Ok((guarded, index)) };
@@ -135,16 +137,16 @@ impl Shared {
         self: &Arc<Self>,
         bytes: &[u8],
         operation: impl Into<Outgoing<'a>>,
-        patience: Patience,
+        mode: WaitMode,
     ) -> Result<()> {
         self.check_length(bytes.len())?;
         let outgoing = operation.into();
         if bytes.len() > AT_ONCE {
-            let mut buffer = self.take(patience)?;
+            let mut buffer = self.take(mode)?;
             buffer.copy_from(bytes)?;
             return self.start(Operation::Send, buffer, outgoing);
         }
-        self.until(Operation::Take, patience, |state| state.post_bytes(bytes, outgoing))?
+        self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))?
             .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
@@ -157,12 +159,12 @@ impl Shared {
     /// That a buffer has room for `length` bytes.
     #[inline]
     pub(super) fn check_length(&self, length: usize) -> Result<()> {
-        if length > self.longest { Err(self.too_long(length)) } else { Ok(()) }
+        if length > self.max_message_len { Err(self.too_long(length)) } else { Ok(()) }
     }
 
     #[cold]
     fn too_long(&self, length: usize) -> Error {
-        let reason = format!("it has room for {}", self.longest).into();
+        let reason = format!("it has room for {}", self.max_message_len).into();
         let kind = ErrorKind::Invalid { errno: libc::EMSGSIZE, reason };
         Error::new("fill a buffer with", format!("{length} bytes"), kind)
     }
@@ -174,11 +176,15 @@ impl Shared {
     }
 
     /// Sets the failed queue pair of a datagram socket up again, if that is possible by now. Returns the state, locked again
-    /// after those were woken that waited for that.
+    /// after the callers were woken that waited for that.
     #[cold]
-    fn recover(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
+    fn set_up_again(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
         let mut guarded = self.lock_for(what)?;
-        guarded.state.poll(Interest::All)?;
+        let mut has_issued = true;
+        while has_issued {
+            guarded.state.poll(Interest::All)?;
+            (guarded, has_issued) = self.recover(guarded)?;
+        }
         if guarded.state.core.qp_failed() {
             return Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)));
         }
@@ -187,13 +193,13 @@ impl Shared {
     }
 
     /// Waits until what was posted has been sent.
-    pub(super) fn flush_with(&self, patience: Patience) -> Result<()> {
-        self.until(Operation::Flush, patience, State::flushed)
+    pub(super) fn flush_with(&self, mode: WaitMode) -> Result<()> {
+        self.wait_for(Operation::Flush, mode, State::flushed)
     }
 
     /// Tells the peer of the end, unless it is known, when all was sent that was posted.
-    pub(super) fn finish(&self, patience: Patience) -> Result<()> {
-        let tells_peer = self.until(Operation::Close, patience, State::close)?;
+    pub(super) fn finish(&self, mode: WaitMode) -> Result<()> {
+        let tells_peer = self.wait_for(Operation::Close, mode, State::close)?;
         if tells_peer { self.announce_close() } else { Ok(()) }
     }
 }

@@ -2,47 +2,49 @@
 
 use std::mem;
 
+use super::core::{ArmAction, RecoveryAction};
 use super::core::{Available, Core, Effects, EndReason, Outgoing, ReceivedMessage};
-use super::kernel_objects::{KernelObjects, NewEndpoint};
-use super::operation::Interest;
-use super::peer::Peer;
-use super::rendezvous::Rendezvous;
+use super::datagram_cm::{CmCommand, DatagramCm};
+use super::kernel_objects::{ArmCommands, KernelObjects, NewEndpoint, RecoveryCommands};
+use super::operation::{Awaited, Interest, Operation};
+use super::peer::Sender;
 use super::timer::Timer;
 use super::trace::Trace;
-use crate::cm::{Event, EventChannel, EventType};
+use crate::cm::{Event, EventType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{Buffer, CompletionChannel};
-
-/// The number of events that are read at once. A socket may have events without end: each peer that resolves it causes one.
-const MAX_EVENTS: usize = 16;
+use crate::registry::Token;
+use crate::verbs::{Buffer, CompletionChannel, Released};
 
 /// A message that was received into a buffer of the endpoint.
-pub(super) type Arrived = ReceivedMessage<Buffer, Peer>;
+pub(super) type Arrived = ReceivedMessage<Buffer, Sender>;
 
 /// The state of an endpoint.
 #[derive(Debug)]
 pub(super) struct State {
     /// The kernel objects; `None` once this side has aborted the endpoint.
     pub(super) parts: Option<KernelObjects>,
-    pub(super) core: Core<Buffer, Peer>,
+    pub(super) core: Core<Buffer, Sender>,
     /// The CM part of a datagram socket, until this side has aborted it.
-    pub(super) rendezvous: Option<Box<Rendezvous>>,
+    pub(super) cm: Option<Box<DatagramCm>>,
     /// The timer of the keep-alive writes; `None` if there are none, or they are over.
     timer: Option<Timer>,
     /// The peer has ended the connection, and is to be told that this side knows.
     must_disconnect: bool,
+    /// Objects that no request uses any more are to be dropped when the state is unlocked.
+    pub(super) has_released: bool,
     pub(super) trace: Trace,
 }
 
 impl State {
-    pub(super) fn new(endpoint: NewEndpoint, rendezvous: Option<Box<Rendezvous>>) -> Self {
+    pub(super) fn new(endpoint: NewEndpoint, cm: Option<Box<DatagramCm>>) -> Self {
         let NewEndpoint { objects, core, timer } = endpoint;
         Self {
             parts: Some(objects),
             core,
-            rendezvous,
+            cm,
             timer,
             must_disconnect: false,
+            has_released: false,
             trace: Trace::default(),
         }
     }
@@ -54,9 +56,43 @@ impl State {
 
     /// Returns what waiters would find, and what has changed since the last call.
     pub(super) fn available(&mut self) -> Available {
-        let has_loss = self.rendezvous.as_ref().is_some_and(|cm| cm.groups.has_loss());
+        let has_loss = self.cm.as_ref().is_some_and(|cm| cm.groups.has_loss());
         let available = self.core.take_available();
         Available { messages: available.messages + usize::from(has_loss), ..available }
+    }
+
+    /// Returns `true` if the operation `awaited`, one of several with its name, has its result.
+    pub(super) fn has_result(&self, awaited: Awaited) -> bool {
+        let Awaited { operation, target: Some(target) } = awaited else { return false };
+        let cm = self.cm.as_ref();
+        match operation {
+            Operation::Resolve => cm.is_some_and(|cm| cm.is_resolved(target)),
+            Operation::Join => cm.is_some_and(|cm| cm.groups.is_answered(target)),
+            _ => usize::try_from(target).is_ok_and(|slot| self.core.has_outcome(slot)),
+        }
+    }
+
+    /// Returns `true` if a call of `awaited` would have a result now.
+    pub(super) fn is_ready(&self, awaited: Awaited) -> bool {
+        let Self { core, cm, .. } = self;
+        let has_loss = || cm.as_ref().is_some_and(|cm| cm.groups.has_loss());
+        match awaited.operation {
+            Operation::Close => core.has_progress_of_close(),
+            _ if core.end().is_some() => true,
+            Operation::Receive => core.has_message() || has_loss(),
+            Operation::Take => core.has_free_buffer(),
+            Operation::Flush => core.has_sent_all(),
+            _ => self.has_result(awaited),
+        }
+    }
+
+    /// Returns `true` if a caller is to arm a queue for `interest`, or to set the queue pair up again: no event may come
+    /// before that.
+    pub(super) fn needs_caller(&self, interest: Interest) -> bool {
+        let Some(io) = &self.parts else { return false };
+        // An event that has not been reported yet will wake a caller.
+        let is_unarmed = self.may_be_unarmed(interest) && !self.core.has_unread_event();
+        is_unarmed || self.core.wanted_recovery(io).is_some()
     }
 
     /// Forgets changes of which there is no waiter to be woken.
@@ -86,11 +122,6 @@ impl State {
         self.core.completed_send(index)
     }
 
-    /// [`sent`](Self::sent) of a caller that waits on the descriptor if it is not there.
-    pub(super) fn tried(&mut self, index: usize) -> Option<Result<Buffer, EndReason>> {
-        self.core.try_completed_send(index)
-    }
-
     /// Asks whether all that was posted has been sent.
     pub(super) fn flushed(&mut self) -> Option<Result<(), EndReason>> {
         self.core.flushed()
@@ -112,7 +143,7 @@ impl State {
         if let Some(arrived) = self.core.next_message() {
             return Some(Ok(Ok(arrived)));
         }
-        let loss = self.rendezvous.as_mut().and_then(|rendezvous| rendezvous.groups.loss());
+        let loss = self.cm.as_mut().and_then(|cm| cm.groups.loss());
         match loss {
             Some(error) => Some(Ok(Err(error))),
             None => self.core.end().map(Err),
@@ -129,6 +160,9 @@ impl State {
     pub(super) fn poll(&mut self, interest: Interest) -> Result<bool> {
         let Some(io) = &mut self.parts else { return Ok(false) };
         let polled = self.core.poll(io, interest);
+        if matches!(polled, Ok(true)) {
+            self.has_released |= io.queues.has_released();
+        }
         if self.core.has_effects() {
             self.apply_effects();
         }
@@ -157,8 +191,8 @@ impl State {
 
     /// Handles an expiration of the timer. Returns `true` if something had completed.
     pub(super) fn keep_alive(&mut self) -> Result<bool> {
-        if let Some(timer) = &self.timer {
-            timer.clear();
+        if !self.timer.as_ref().is_some_and(Timer::clear) {
+            return Ok(false);
         }
         let Some(io) = &mut self.parts else { return Ok(false) };
         let polled = self.core.on_timer(io);
@@ -167,18 +201,42 @@ impl State {
     }
 
     /// Returns `true` if the next completion for `interest` may raise no event.
-    pub(super) fn is_deaf(&self, interest: Interest) -> bool {
+    pub(super) fn may_be_unarmed(&self, interest: Interest) -> bool {
         self.parts.is_some() && self.core.may_be_unarmed(interest)
     }
 
-    /// Makes the next completion for `interest` raise an event. Returns `true` if it might not have: the caller is to poll
-    /// then.
-    pub(super) fn arm(&mut self, interest: Interest, has_epoll_waiter: bool) -> Result<bool> {
-        let Some(io) = &mut self.parts else { return Ok(false) };
-        match self.core.arm(io, interest, has_epoll_waiter) {
-            Err(error) => self.unless_gone(error).map(|()| true),
-            armed => armed,
-        }
+    /// Returns the next commands that make the next completion for `interest` raise an event, if it might not.
+    pub(super) fn next_arm_commands(
+        &mut self,
+        interest: Interest,
+        has_epoll_waiter: bool,
+    ) -> Option<(ArmAction, ArmCommands)> {
+        let objects = self.parts.as_ref()?;
+        let action = self.core.next_arm_action(interest, has_epoll_waiter)?;
+        Some((action, ArmCommands::new(action, objects)))
+    }
+
+    /// Records the result of the commands of `action`.
+    pub(super) fn on_arm_commands(&mut self, action: ArmAction, issued: Result<()>) -> Result<()> {
+        self.core.on_arm_action(action, issued.is_ok());
+        issued.or_else(|error| self.unless_gone(error))
+    }
+
+    /// Returns the next commands that set a failed queue pair up again, if there are any.
+    pub(super) fn next_recovery_commands(&mut self) -> Option<(RecoveryAction, RecoveryCommands)> {
+        let objects = self.parts.as_ref()?;
+        let action = self.core.next_recovery(objects)?;
+        Some((action, RecoveryCommands::new(action, objects)))
+    }
+
+    /// Records the result of the commands of `action`.
+    pub(super) fn on_recovery_commands(
+        &mut self,
+        action: RecoveryAction,
+        issued: Result<()>,
+    ) -> Result<()> {
+        self.core.on_recovered(action, issued.is_ok());
+        issued.or_else(|error| self.unless_gone(error))
     }
 
     /// Turns the error that the device was removed into an end: the event that reports it has not been read yet.
@@ -198,42 +256,41 @@ impl State {
         self.apply_effects();
     }
 
-    /// Reads the CM events, or some of them: the channel stays readable then.
-    pub(super) fn read_events(&mut self, channel: &EventChannel) -> Result<()> {
-        for _ in 0..MAX_EVENTS {
-            match channel.get_event() {
-                Ok(event) => self.on_event(event)?,
-                Err(error) => return nothing(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn on_event(&mut self, event: Event) -> Result<()> {
-        self.trace.event(&event);
-        match (event.event_type(), &mut self.rendezvous, &self.parts) {
+    /// Handles a CM event. Returns the command that is to follow.
+    pub(super) fn on_cm_event(&mut self, event: &mut Event) -> (Result<()>, Option<CmCommand>) {
+        self.trace.event(event);
+        match (event.event_type(), &mut self.cm, &self.parts) {
             (EventType::DeviceRemoval, ..) => {
                 let polled = self.poll(Interest::All);
                 self.is_gone();
-                return polled.map(drop);
+                return (polled.map(drop), None);
             }
-            (_, Some(rendezvous), Some(parts)) => {
-                rendezvous.happened(parts.queues.qp().number(), event);
+            (_, Some(cm), Some(objects)) => {
+                let command = cm.handle_event(objects.queues.qp().number(), event);
                 self.core.on_cm_answer();
+                return (Ok(()), command);
             }
-            // A peer that goes before it has learned that the connection stands rejects it. The queue pair is in ERR by
-            // then, so that all that is posted is flushed.
+            // A peer that goes before it has learned that the connection is established rejects it. The queue pair is in
+            // ERR by then, so that all that is posted is flushed.
             (EventType::Disconnected | EventType::Rejected, ..) => {
                 let polled = self.core.on_disconnected(self.parts.as_mut());
                 self.apply_effects();
                 // The peer is told that this side knows, when the state is unlocked.
                 self.must_disconnect = true;
-                return polled;
+                return (polled, None);
             }
             // Neighbors and addresses that have changed end nothing.
             _ => {}
         }
-        Ok(())
+        (Ok(()), None)
+    }
+
+    /// Records that the resolution `token` has failed by the command that followed an event.
+    pub(super) fn on_cm_command_failed(&mut self, token: Token, error: &Error) {
+        if let Some(cm) = &mut self.cm {
+            cm.on_failed(token, error);
+            self.core.on_cm_answer();
+        }
     }
 
     /// Ends the connection for callers of this side, once all that was posted has been sent. Returns whether the peer is to be
@@ -260,6 +317,12 @@ impl State {
         mem::take(&mut self.must_disconnect)
     }
 
+    /// Takes the objects that no request uses any more. They are dropped when the state is unlocked.
+    pub(super) fn take_released(&mut self) -> Vec<Released> {
+        self.has_released = false;
+        self.parts.as_mut().map(|parts| parts.queues.take_released()).unwrap_or_default()
+    }
+
     /// Ends the endpoint at once. The kernel objects, the queue pair before the memory, are destroyed when the caller drops
     /// what is returned, without a lock that others wait for.
     #[must_use]
@@ -270,14 +333,6 @@ impl State {
         if self.parts.is_some() {
             self.trace.is("closed");
         }
-        (self.parts.take(), self.rendezvous.take(), buffers, self.timer.take())
-    }
-}
-
-/// Returns an error, unless it says that there is no event to read at the moment.
-fn nothing(error: Error) -> Result<()> {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR) => Ok(()),
-        _ => Err(error),
+        (self.parts.take(), self.cm.take(), buffers, self.timer.take())
     }
 }

@@ -25,10 +25,10 @@ impl Timer {
         Ok(Self(timer))
     }
 
-    /// Reads the timer, so that it becomes readable again with its next expiration.
-    pub(super) fn clear(&self) {
-        // Another thread may have read it before.
-        let _ = self.0.wait();
+    /// Reads the timer, so that it becomes readable again with its next expiration. Returns `false` if another thread has read
+    /// it before.
+    pub(super) fn clear(&self) -> bool {
+        self.0.wait().is_ok()
     }
 }
 

@@ -90,9 +90,9 @@ impl Trace {
 
 /// The trace of a request that nobody has answered. Dropped, it tells that the request is rejected.
 #[derive(Debug)]
-pub(super) struct Asked(Trace);
+pub(super) struct RequestTrace(Trace);
 
-impl Asked {
+impl RequestTrace {
     /// Of the request that has `id`, as with [`Trace::connection`].
     pub(super) fn new<P: fmt::Display>(id: Token, peer: impl FnOnce() -> Option<P>) -> Self {
         Self(Trace::connection(id, peer))
@@ -104,7 +104,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RequestTrace {
     fn drop(&mut self) {
         self.0.is("rejected");
     }

@@ -1,5 +1,6 @@
 //! Address handles: where datagrams go.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -43,6 +44,11 @@ impl Deref for AddressHandle {
 }
 
 impl AddressHandle {
+    /// Returns the object, which is destroyed when it is dropped, if this is its last handle.
+    pub(super) fn into_last(self) -> Option<Box<dyn fmt::Debug + Send + Sync>> {
+        Arc::into_inner(self.inner).map(|inner| Box::new(inner) as _)
+    }
+
     /// Makes an address handle. `IB_USER_VERBS_CMD_CREATE_AH`.
     ///
     /// The address of a peer or of a multicast group is in an event's

@@ -11,6 +11,8 @@
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::mem;
 
 use super::address_handle::AddressHandle;
 use super::buffer::Buffer;
@@ -39,8 +41,7 @@ pub struct BufferQueues {
     rings: OwnedRings,
     /// The buffers of the requests that are posted.
     posted: Outstanding<Buffer>,
-    /// The objects that requests among them use, with their identifiers, which ascend.
-    companions: VecDeque<(u64, Companion)>,
+    companions: Companions,
     /// Room for what is polled at once.
     done: [Completion; FEW],
 }
@@ -86,6 +87,23 @@ impl BufferQueues {
     /// The queue pair.
     pub fn qp(&self) -> &QueuePair {
         self.rings.qp()
+    }
+
+    /// Leaves it to the caller to destroy the objects of which requests have had the last handle, because polls are not to issue
+    /// commands: see [`take_released`](Self::take_released).
+    pub(crate) fn defer_destruction(&mut self) {
+        self.companions.released = Some(Vec::new());
+    }
+
+    /// Returns `true` if [`take_released`](Self::take_released) returns objects.
+    #[inline(always)]
+    pub(crate) fn has_released(&self) -> bool {
+        self.companions.released.as_ref().is_some_and(|released| !released.is_empty())
+    }
+
+    /// Takes the objects that requests have used which have completed, and which are destroyed when they are dropped.
+    pub(crate) fn take_released(&mut self) -> Vec<Released> {
+        self.companions.released.as_mut().map(mem::take).unwrap_or_default()
     }
 
     /// How many buffers are posted.
@@ -151,7 +169,7 @@ impl BufferQueues {
         imm_data: Option<u32>,
     ) -> Result<(), BufferRefused> {
         let (wr_id, piece) = self.put(buffer, length)?;
-        self.companions.push_back((wr_id, Companion::Address(address.clone())));
+        self.companions.in_use.push_back((wr_id, Companion::Address(address.clone())));
         let destination = Destination { address, qp_num, qkey };
         self.post(wr_id, piece, SendOperation::SendTo { destination, imm_data })
     }
@@ -176,7 +194,9 @@ impl BufferQueues {
             return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
         let (wr_id, _) = self.put(buffer, 0)?;
-        self.companions.push_back((wr_id, Companion::Window { _held: request.window.clone() }));
+        self.companions
+            .in_use
+            .push_back((wr_id, Companion::Window { _held: request.window.clone() }));
         let request = BindRequest { wr_id, flags: request.flags | SendFlags::SIGNALED, ..*request };
         // SAFETY: the registration stays until the bind has completed, or the kernel refuses the bind: the window holds it.
         // The memory is a `Memory`, so that any access is as if the region had been registered with it. The identifier is of
@@ -261,8 +281,9 @@ impl BufferQueues {
             return BufferRefused { buffer: None, error };
         }
         // It is the last one, if it has any.
-        if self.companions.back().is_some_and(|(id, _)| *id == wr_id) {
-            self.companions.pop_back();
+        let in_use = &mut self.companions.in_use;
+        if in_use.back().is_some_and(|(id, _)| *id == wr_id) {
+            in_use.pop_back();
         }
         BufferRefused { buffer: self.posted.take(wr_id), error }
     }
@@ -344,17 +365,14 @@ unsafe fn receive_with_care(
 /// What is to hold the buffers of a queue pair, and the address handles: with room for those of a whole
 /// queue, so that posting allocates nothing, but for no more than there are in earnest. How many the queue
 /// holds is the kernel's word alone.
-fn tables(
-    qp_type: QpType,
-    caps: QueuePairCaps,
-) -> (Outstanding<Buffer>, VecDeque<(u64, Companion)>) {
+fn tables(qp_type: QpType, caps: QueuePairCaps) -> (Outstanding<Buffer>, Companions) {
     let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
     let datagrams = match qp_type {
         QpType::IB_UVERBS_QPT_UD => caps.max_send_wr.min(MOST_DATAGRAMS),
         _ => 0,
     };
     let room = usize::try_from(datagrams).expect("17 bits fit");
-    (posted, VecDeque::with_capacity(room))
+    (posted, Companions::with_capacity(room))
 }
 
 /// So many address handles have room from the beginning, in a megabyte.
@@ -365,6 +383,48 @@ const MOST_DATAGRAMS: u32 = 1 << 16;
 pub(super) enum Companion {
     Address(AddressHandle),
     Window { _held: MemoryWindow },
+}
+
+impl Companion {
+    /// Returns the object itself if this is its last handle.
+    fn into_last(self) -> Option<Released> {
+        match self {
+            Self::Address(address) => address.into_last(),
+            Self::Window { _held } => _held.into_last(),
+        }
+    }
+}
+
+/// An object of the kernel whose last handle is dropped with this.
+pub(crate) type Released = Box<dyn Debug + Send + Sync>;
+
+/// The objects that posted requests use.
+#[derive(Debug)]
+struct Companions {
+    /// With the identifiers of their requests, which ascend.
+    in_use: VecDeque<(u64, Companion)>,
+    /// Absent if objects are destroyed by the poll that finds them unused.
+    released: Option<Vec<Released>>,
+}
+
+impl Companions {
+    fn with_capacity(room: usize) -> Self {
+        Self { in_use: VecDeque::with_capacity(room), released: None }
+    }
+
+    /// Lets go of the object of request `wr_id`, if it uses one, and of those before it: sends complete in the order in which
+    /// they were posted.
+    #[inline(never)]
+    fn let_go(&mut self, wr_id: u64) {
+        let found = self.in_use.binary_search_by_key(&wr_id, |(id, _)| *id);
+        let unused = self.in_use.drain(..found.map_or(0, |place| place + 1));
+        match &mut self.released {
+            Some(released) => {
+                released.extend(unused.filter_map(|(_, companion)| companion.into_last()));
+            }
+            None => drop(unused),
+        }
+    }
 }
 
 /// How many completions there is always room for.
@@ -379,7 +439,7 @@ fn poll(
     done: &mut [Completion],
     number: u32,
     posted: &mut Outstanding<Buffer>,
-    companions: &mut VecDeque<(u64, Companion)>,
+    companions: &mut Companions,
     mut poll_ring: impl FnMut(&mut [Completion]) -> Result<usize>,
     mut each: impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
@@ -399,7 +459,7 @@ fn poll(
 fn poll_many(
     number: u32,
     posted: &mut Outstanding<Buffer>,
-    companions: &mut VecDeque<(u64, Companion)>,
+    companions: &mut Companions,
     poll_ring: &mut impl FnMut(&mut [Completion]) -> Result<usize>,
     each: &mut impl FnMut(Buffer, &Completion),
 ) -> Result<usize> {
@@ -424,23 +484,15 @@ fn poll_many(
 fn hand_over(
     completion: &Completion,
     posted: &mut Outstanding<Buffer>,
-    companions: &mut VecDeque<(u64, Companion)>,
+    companions: &mut Companions,
     each: &mut impl FnMut(Buffer, &Completion),
 ) -> bool {
     let Some(buffer) = posted.take(completion.wr_id()) else { return false };
-    if !companions.is_empty() {
-        let_go(companions, completion.wr_id());
+    if !companions.in_use.is_empty() {
+        companions.let_go(completion.wr_id());
     }
     each(buffer, completion);
     true
-}
-
-/// Lets go of the address handle of the datagram `wr_id`, if it is one, and of those before it: sends complete in the order
-/// in which they were posted.
-#[inline(never)]
-fn let_go(companions: &mut VecDeque<(u64, Companion)>, wr_id: u64) {
-    let found = companions.binary_search_by_key(&wr_id, |(id, _)| *id);
-    companions.drain(..found.map_or(0, |place| place + 1));
 }
 
 /// Why a request could not be posted, and whether it is all the same.
@@ -477,7 +529,7 @@ impl Drop for BufferQueues {
             let kept = kept.get_or_insert_default();
             kept.buffers.extend(self.posted.drain());
             // A window is not kept: it holds the queue pair.
-            kept.addresses.extend(self.companions.drain(..).filter_map(|(_, companion)| {
+            kept.addresses.extend(self.companions.in_use.drain(..).filter_map(|(_, companion)| {
                 match companion {
                     Companion::Address(address) => Some(address),
                     Companion::Window { .. } => None,
@@ -498,6 +550,6 @@ mod tests {
             QueuePairCaps { max_send_wr: most, max_recv_wr: most, ..QueuePairCaps::default() };
         let (posted, companions) = tables(QpType::IB_UVERBS_QPT_UD, caps);
         assert_eq!(posted.len(), 0);
-        assert!(companions.capacity() < 1 << 17, "{}", companions.capacity());
+        assert!(companions.in_use.capacity() < 1 << 17, "{}", companions.in_use.capacity());
     }
 }

@@ -1,5 +1,6 @@
 //! Memory windows.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -262,6 +263,11 @@ impl Binding<'_> {
 }
 
 impl MemoryWindow {
+    /// Returns the object, which is destroyed when it is dropped, if this is its last handle.
+    pub(super) fn into_last(self) -> Option<Box<dyn fmt::Debug + Send + Sync>> {
+        Arc::into_inner(self.inner).map(|inner| Box::new(inner) as _)
+    }
+
     /// Makes a window that allows nothing yet. `IB_USER_VERBS_CMD_ALLOC_MW`.
     ///
     /// # Errors

@@ -65,6 +65,7 @@ pub use address_handle::AddressHandle;
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
 pub use attributes::QueuePairAttributes;
 pub use buffer::Buffer;
+pub(crate) use buffer_queues::Released;
 pub use buffer_queues::{BufferQueues, BufferRefused};
 pub use completion::{CompletionQueue, Poller};
 pub use completion_channel::{CompletionChannel, CompletionEvent};

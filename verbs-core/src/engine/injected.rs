@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::iter;
 
 use super::drain_marker::DrainMarker;
+use crate::lock;
 use crate::work::Completion;
 
 /// A queue pair of the library that completes one request, to raise an event for injected completions. Its number stays
@@ -111,7 +112,9 @@ impl InjectedCompletions {
     fn is_internal(&mut self, completion: &Completion) -> bool {
         let wakeup = self.wakeups.iter().position(|wakeup| wakeup.completes_with(completion));
         if let Some(index) = wakeup {
-            self.wakeups.swap_remove(index);
+            let done = self.wakeups.swap_remove(index);
+            // That destroys its queue pair, also for a caller that polls under the lock of an endpoint: once, after the end.
+            lock::with_commands(|| drop(done));
             return true;
         }
         let is_own = |marker: &DrainMarker| marker.completes_with(completion);

@@ -12,6 +12,8 @@ use nix::errno::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::ownership::WrongProcess;
+#[cfg(debug_assertions)]
+use crate::lock;
 
 /// Why a command had no success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +59,39 @@ pub struct Joined<A, B>(pub A, pub B);
 /// responses for writes of the length that the header gives, data for reads.
 #[inline(always)]
 pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
+    #[cfg(debug_assertions)]
+    assert!(
+        is_of_data_path(command) || !lock::forbids_commands(),
+        "command {:?} should not be issued under the lock of an endpoint",
+        command.first_chunk().copied().map(u32::from_ne_bytes)
+    );
     // SAFETY: the contract of this function is that of the callee.
     match usize::try_from(unsafe { write_uncancelled(fd, command) }) {
         Ok(length) if length == command.len() => Ok(()),
         written => Err(refused_just_now(fd, written.is_ok())),
     }
+}
+
+/// Returns `true` if `command` posts or polls, which is done under the lock of an endpoint: see [`lock`].
+///
+/// Both device nodes count commands from zero. A command of uverbs has its length in words behind its number, and one of ucma
+/// the length of its request in bytes.
+#[cfg(debug_assertions)]
+fn is_of_data_path(command: &[u8]) -> bool {
+    use verbs_abi::{
+        IB_USER_VERBS_CMD_POLL_CQ, IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND,
+        IB_USER_VERBS_CMD_POST_SRQ_RECV,
+    };
+
+    const DATA_PATH: [u32; 4] = [
+        IB_USER_VERBS_CMD_POLL_CQ,
+        IB_USER_VERBS_CMD_POST_RECV,
+        IB_USER_VERBS_CMD_POST_SEND,
+        IB_USER_VERBS_CMD_POST_SRQ_RECV,
+    ];
+    let Some([a, b, c, d, e, f]) = command.first_chunk().copied() else { return false };
+    let words = usize::from(u16::from_ne_bytes([e, f]));
+    words * 4 == command.len() && DATA_PATH.contains(&u32::from_ne_bytes([a, b, c, d]))
 }
 
 /// The system call. Not by the C library's `write`, at which a thread can be cancelled: this one may
@@ -123,6 +153,32 @@ mod tests {
             let why = Refused::just_now(errno);
             assert_eq!(why, refused);
         }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn only_data_path_is_allowed_under_lock() {
+        // POST_SEND and POLL_CQ of uverbs; RESOLVE_ADDR of ucma has the number of POLL_CQ; MODIFY_QP.
+        let header =
+            |number: u32, length: u16| [&number.to_ne_bytes()[..], &length.to_ne_bytes()].concat();
+        for (number, length, bytes, is_allowed) in
+            [(28, 6, 24, true), (21, 6, 24, true), (21, 16, 24, false), (26, 6, 24, false)]
+        {
+            let mut command = header(number, length);
+            command.resize(bytes, 0);
+            assert_eq!(is_of_data_path(&command), is_allowed, "{number}");
+        }
+        assert!(!is_of_data_path(&[]));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic = "should not be issued under the lock"]
+    fn command_under_lock_panics() {
+        let _locked = lock::NoCommands::begin();
+        let null = std::fs::File::options().write(true).open("/dev/null").expect("open");
+        // SAFETY: the command holds no address.
+        let _ = unsafe { write(null.as_fd(), &[0; 8]) };
     }
 
     #[test]

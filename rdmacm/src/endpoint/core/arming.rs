@@ -3,9 +3,15 @@
 //! The kernel puts a completion into the queue, and then checks whether the queue is armed. If a thread polls that
 //! completion in between and arms the queue again, the event of the completion that was polled already disarms it. So
 //! after an event without a completion it is unknown whether the queue is still armed, and the queue is armed once more.
+//!
+//! Arming is a command of the kernel, which the caller issues while the endpoint is unlocked ([`ArmAction`]). The queue
+//! counts as armed from the moment at which the action is handed out, so that no second caller arms it too. A caller that
+//! relies on that and sleeps loses nothing: the caller that has the action polls the queue after the command, and wakes the
+//! other one if something has completed. A completion that a third caller polls in between counts as one that raised an
+//! event. If it came before the command it did not, but the next one does, as the command is still to come. If the command
+//! fails, nothing is taken for certain any more: see [`Arming::on_arm_failed`].
 
-use super::queue_io::{Queue, QueueIo};
-use crate::error::Result;
+use super::queue_io::Queue;
 
 /// The number of stale events that are read at once.
 pub(in crate::endpoint) const STALE_EVENTS: usize = 16;
@@ -15,7 +21,7 @@ pub(in crate::endpoint) const STALE_EVENTS: usize = 16;
 enum ArmState {
     /// The next completion raises no event.
     Off,
-    /// The next completion raises an event, unless that event was already raised.
+    /// The next completion raises an event, unless that event was already raised; or a caller is about to arm the queue.
     Armed,
     /// The completion channel has reported an event since, which may have been that of this queue.
     Unknown,
@@ -31,6 +37,15 @@ struct StaleEvents {
     count: usize,
     /// The latest of them may not have been reported yet.
     has_unread: bool,
+}
+
+/// A command that makes the next completions raise events. The caller issues it while the endpoint is unlocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::endpoint) enum ArmAction {
+    /// Read and discard up to [`STALE_EVENTS`] events of the completion channel.
+    DiscardEvents,
+    /// Arm these completion queues.
+    Arm { receives: bool, sends: bool },
 }
 
 /// The state of the two completion queues of an endpoint.
@@ -108,30 +123,46 @@ impl Arming {
         receives && self.receives != ArmState::Armed || sends && self.sends != ArmState::Armed
     }
 
-    /// Arms those of `queues` that are not armed. Returns `true` if there was one, or if events were discarded: the queues
-    /// are to be polled then.
-    pub(super) fn arm(
+    /// Returns the next command that the caller is to issue so that the next completion of each of `queues` raises an event.
+    /// Afterwards the queues are to be polled.
+    pub(super) fn next_action(
         &mut self,
-        io: &mut impl QueueIo,
         [receives, sends]: [bool; 2],
         has_epoll_waiter: bool,
-    ) -> Result<bool> {
-        let discards = self.stale.count >= STALE_EVENTS && !has_epoll_waiter;
+    ) -> Option<ArmAction> {
+        if self.stale.count >= STALE_EVENTS && !has_epoll_waiter {
+            self.stale.count -= STALE_EVENTS;
+            return Some(ArmAction::DiscardEvents);
+        }
         let receives = receives && self.receives == ArmState::Off;
         let sends = sends && self.sends == ArmState::Off;
-        if discards {
-            io.discard_events()?;
-            self.stale.count -= STALE_EVENTS;
-            // It may be among those, and would be reported to no thread then.
-            self.stale.has_unread = false;
-            self.forget_armed();
-        }
         for (queue, is_wanted) in [(Queue::Receive, receives), (Queue::Send, sends)] {
             if is_wanted {
-                io.arm(queue)?;
                 *self.state(queue) = ArmState::Armed;
             }
         }
-        Ok(discards || receives || sends)
+        (receives || sends).then_some(ArmAction::Arm { receives, sends })
+    }
+
+    /// Records that events were discarded. One that was not reported yet may be among them, also that of a queue which was
+    /// armed meanwhile: every armed queue is to be polled.
+    pub(super) fn on_discarded(&mut self) {
+        self.stale.has_unread = false;
+        self.forget_armed();
+    }
+
+    /// Records that events were not discarded, as the kernel refused.
+    pub(super) fn on_discard_failed(&mut self) {
+        self.stale.count += STALE_EVENTS;
+    }
+
+    /// Records that the queues of an action were not armed. Completions that were polled meanwhile may have raised no event.
+    pub(super) fn on_arm_failed(&mut self, [receives, sends]: [bool; 2]) {
+        for (queue, has_failed) in [(Queue::Receive, receives), (Queue::Send, sends)] {
+            if has_failed {
+                *self.state(queue) = ArmState::Off;
+            }
+        }
+        self.stale.has_unread = false;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Core, Datagrams, EndReason, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
-    STALE_EVENTS, Slot,
+    RecoveryAction, Slot,
 };
 use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind, Result};
@@ -96,26 +96,8 @@ impl QueueIo for AnyQueues {
         Ok(count)
     }
 
-    fn arm(&mut self, _: Queue) -> Result<()> {
-        Ok(())
-    }
-
-    fn discard_events(&mut self) -> Result<()> {
-        assert!(STALE_EVENTS > 0);
-        Ok(())
-    }
-
     fn outstanding(&self) -> usize {
         self.count(|_| true)
-    }
-
-    fn set_to_error(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn reset_to_rts(&mut self) -> Result<()> {
-        assert_eq!(self.outstanding(), 0, "requests would be lost");
-        Ok(())
     }
 }
 
@@ -184,7 +166,15 @@ fn step(
             let sender = (choice & 128 != 0).then_some(argument);
             queues.completed.push((queue, buffer, sender, completion));
         }
-        2 | 3 => drop(core.poll(queues, interest(argument))),
+        2 | 3 => {
+            drop(core.poll(queues, interest(argument)));
+            if let Some(action) = core.next_recovery(queues) {
+                if action == RecoveryAction::ResetToRts {
+                    assert_eq!(queues.outstanding(), 0, "requests would be lost");
+                }
+                core.on_recovered(action, argument & 4 != 0);
+            }
+        }
         4 => {
             if let Some(Ok(buffer)) = core.acquire_buffer() {
                 let is_awaited = argument & 1 != 0;
@@ -223,7 +213,7 @@ fn step(
             }
         }
         8 => match argument & 8 {
-            0 => held.extend(core.try_completed_send(index).and_then(|buffer| buffer.ok())),
+            0 => held.extend(core.completed_send(index).and_then(|buffer| buffer.ok())),
             _ => held.extend(core.detach_send(index)),
         },
         9 => {
@@ -233,7 +223,9 @@ fn step(
         10 => queues.refuses = argument % 3,
         11 => {
             core.on_completion_event();
-            drop(core.arm(queues, interest(argument), argument & 4 != 0));
+            if let Some(action) = core.next_arm_action(interest(argument), argument & 4 != 0) {
+                core.on_arm_action(action, argument & 8 != 0);
+            }
             let _ = core.may_be_unarmed(interest(argument));
         }
         12 => drop(core.on_timer(queues)),
@@ -242,7 +234,7 @@ fn step(
             1 | 2 if !core.is_datagrams() => drop(core.on_disconnected(Some(queues))),
             3 => core.set_end(EndReason::Local),
             _ => {
-                let _ = (core.has_outcome(), core.awaits_outcome(), core.has_free_buffer());
+                let _ = (core.has_outcome(index), core.has_free_buffer());
                 let _ = (core.has_message(), core.is_settled(), core.has_progress_of_close());
             }
         },

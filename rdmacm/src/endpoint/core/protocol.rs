@@ -52,8 +52,21 @@ impl<B> Messages<B> {
 /// Datagrams: a send that fails stops the queue pair until it is set up again, and ends nothing.
 #[derive(Debug, Default)]
 pub(in crate::endpoint) struct Datagrams {
-    /// A request has failed, and the queue pair with it.
-    pub(super) qp_failed: bool,
-    /// The queue pair was moved to ERR, so that all requests come back.
-    pub(super) qp_flushing: bool,
+    pub(super) recovery: Recovery,
+}
+
+/// The steps from a request that has failed, and the queue pair with it, to a queue pair that is set up again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// The queue pair has not failed.
+    #[default]
+    Done,
+    /// A request has failed.
+    Failed,
+    /// A caller moves the queue pair to ERR.
+    MovingToError,
+    /// The device flushes all requests.
+    Flushing,
+    /// All requests have come back, and a caller moves the queue pair back to RTS.
+    Resetting,
 }

@@ -50,7 +50,9 @@ pub(in crate::endpoint) struct NotPosted<B> {
     pub(in crate::endpoint) error: Error,
 }
 
-/// The work queues of an endpoint. The caller of the core owns them while it calls.
+/// The work queues of an endpoint: its data path. The caller of the core owns them while it calls.
+///
+/// All else that the core wants of the kernel is an action that the caller carries out while the endpoint is unlocked.
 pub(in crate::endpoint) trait QueueIo {
     type Buffer: Slot;
     /// The sender of a datagram.
@@ -75,18 +77,6 @@ pub(in crate::endpoint) trait QueueIo {
         each: impl FnMut(Self::Buffer, Option<Self::Sender>, &Completion),
     ) -> Result<usize>;
 
-    /// Arms the completion queue of `queue`: its next completion raises an event.
-    fn arm(&mut self, queue: Queue) -> Result<()>;
-
-    /// Reads and discards up to [`STALE_EVENTS`](super::arming::STALE_EVENTS) events of the completion channel.
-    fn discard_events(&mut self) -> Result<()>;
-
     /// Returns the number of requests that are posted and not polled.
     fn outstanding(&self) -> usize;
-
-    /// Moves the queue pair to ERR: the device flushes all requests.
-    fn set_to_error(&mut self) -> Result<()>;
-
-    /// Moves the queue pair, of which nothing is posted, from ERR back to RTS.
-    fn reset_to_rts(&mut self) -> Result<()>;
 }

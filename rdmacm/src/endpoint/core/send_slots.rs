@@ -10,10 +10,10 @@ use crate::verbs::WcStatus;
 enum SendSlot<B> {
     /// The buffer becomes free.
     Detached,
-    /// A caller waits for the buffer. `tried`: its last attempt was in vain, and it may wait on the descriptor.
-    Awaited { tried: bool },
+    /// A caller waits for the buffer.
+    Awaited,
     /// The buffer is there for the caller that waits, with the status of its request.
-    Done { buffer: B, status: WcStatus, tried: bool },
+    Done { buffer: B, status: WcStatus },
 }
 
 /// The buffers for sending of an endpoint.
@@ -66,7 +66,7 @@ impl<B: Slot> SendSlots<B> {
 
     pub(super) fn set_awaited(&mut self, index: usize, is_awaited: bool) {
         self.slots[index] = match is_awaited {
-            true => SendSlot::Awaited { tried: false },
+            true => SendSlot::Awaited,
             false => SendSlot::Detached,
         };
     }
@@ -84,8 +84,8 @@ impl<B: Slot> SendSlots<B> {
         self.in_flight -= 1;
         let slot = &mut self.slots[buffer.index()];
         match slot {
-            SendSlot::Awaited { tried } => {
-                *slot = SendSlot::Done { buffer, status, tried: *tried };
+            SendSlot::Awaited => {
+                *slot = SendSlot::Done { buffer, status };
                 true
             }
             _ => {
@@ -107,29 +107,8 @@ impl<B: Slot> SendSlots<B> {
     pub(super) fn detach(&mut self, index: usize) -> Option<B> {
         match mem::replace(&mut self.slots[index], SendSlot::Detached) {
             SendSlot::Done { buffer, .. } => Some(buffer),
-            SendSlot::Awaited { .. } | SendSlot::Detached => None,
+            SendSlot::Awaited | SendSlot::Detached => None,
         }
-    }
-
-    /// Records whether the last attempt of the caller that waits for slot `index` was in vain.
-    pub(super) fn set_tried(&mut self, index: usize, in_vain: bool) {
-        if let SendSlot::Awaited { tried } | SendSlot::Done { tried, .. } = &mut self.slots[index] {
-            *tried = in_vain;
-        }
-    }
-
-    /// Returns `true` if a caller tried in vain to have a buffer and would succeed now: `is_final` says so of a status.
-    pub(super) fn has_outcome(&self, has_ended: bool, is_final: impl Fn(WcStatus) -> bool) -> bool {
-        self.slots.iter().any(|slot| match slot {
-            SendSlot::Done { tried, status, .. } => *tried && (has_ended || is_final(*status)),
-            SendSlot::Awaited { tried } => *tried && has_ended,
-            SendSlot::Detached => false,
-        })
-    }
-
-    /// Returns `true` if a caller tried in vain to have a buffer whose request is in flight.
-    pub(super) fn awaits_outcome(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, SendSlot::Awaited { tried: true }))
     }
 
     /// Records that a request has failed for which no caller waits. Later ones fail because the first one did.

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind};
-use crate::verbs::SendOperation;
+use crate::verbs::{Completion, GRH_LENGTH, SendOperation, WcOpcode};
 
 const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
 const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
@@ -130,31 +131,9 @@ impl QueueIo for TestQueues {
         Ok(count)
     }
 
-    fn arm(&mut self, queue: Queue) -> Result<()> {
-        self.armed.push(queue);
-        Ok(())
-    }
-
-    fn discard_events(&mut self) -> Result<()> {
-        self.discarded += STALE_EVENTS;
-        Ok(())
-    }
-
     fn outstanding(&self) -> usize {
         let completed: usize = self.completed.iter().map(VecDeque::len).sum();
         self.receives.len() + self.sends.len() + completed
-    }
-
-    fn set_to_error(&mut self) -> Result<()> {
-        self.flush();
-        Ok(())
-    }
-
-    fn reset_to_rts(&mut self) -> Result<()> {
-        assert_eq!(self.outstanding(), 0, "requests would be lost");
-        self.is_error = false;
-        self.resets += 1;
-        Ok(())
     }
 }
 
@@ -197,7 +176,45 @@ impl Endpoint {
     }
 
     fn poll(&mut self) -> bool {
-        self.core.poll(&mut self.queues, Interest::All).expect("test queues do not fail")
+        let mut polled = false;
+        loop {
+            polled |= self.core.poll(&mut self.queues, Interest::All).expect("it polls");
+            if !self.recover() {
+                return polled;
+            }
+        }
+    }
+
+    /// Takes a step of setting up a failed queue pair again, if there is one.
+    fn recover(&mut self) -> bool {
+        let Some(action) = self.core.next_recovery(&self.queues) else { return false };
+        assert_eq!(self.core.next_recovery(&self.queues), None, "one caller takes it");
+        match action {
+            RecoveryAction::SetToError => self.queues.flush(),
+            RecoveryAction::ResetToRts => {
+                assert_eq!(self.queues.outstanding(), 0, "requests would be lost");
+                self.queues.is_error = false;
+                self.queues.resets += 1;
+            }
+        }
+        self.core.on_recovered(action, true);
+        true
+    }
+
+    /// Arms the queues for `interest`. Returns `true` if one was not armed.
+    fn arm(&mut self, interest: Interest, has_epoll_waiter: bool) -> bool {
+        let Some(action) = self.core.next_arm_action(interest, has_epoll_waiter) else {
+            return false;
+        };
+        match action {
+            ArmAction::DiscardEvents => self.queues.discarded += STALE_EVENTS,
+            ArmAction::Arm { receives, sends } => {
+                self.queues.armed.extend(receives.then_some(Queue::Receive));
+                self.queues.armed.extend(sends.then_some(Queue::Send));
+            }
+        }
+        self.core.on_arm_action(action, true);
+        true
     }
 
     /// Posts a send in a free buffer. Returns its slot.
@@ -368,14 +385,14 @@ fn completions_in_wrong_queue_change_no_counts() {
 fn awaited_buffer_goes_to_its_caller() {
     let mut endpoint = Endpoint::roce();
     let slot = endpoint.post(true).expect("a buffer should be free");
-    assert!(endpoint.core.try_completed_send(slot).is_none());
-    assert!(endpoint.core.awaits_outcome() && !endpoint.core.has_outcome());
+    assert!(endpoint.core.completed_send(slot).is_none());
+    assert!(!endpoint.core.has_outcome(slot));
     endpoint.queues.send(SUCCESS);
     endpoint.poll();
-    assert!(endpoint.core.has_outcome());
-    let buffer = endpoint.core.try_completed_send(slot).expect("it has completed");
+    assert!(endpoint.core.has_outcome(slot));
+    let buffer = endpoint.core.completed_send(slot).expect("it has completed");
     assert_eq!(buffer.expect("without an error").index(), slot);
-    assert!(!endpoint.core.has_outcome());
+    assert!(!endpoint.core.has_outcome(slot));
     // A caller that stops waiting leaves the buffer to the endpoint.
     let buffer = TestBuffer::new(slot);
     endpoint.core.give_back(buffer);
@@ -405,8 +422,6 @@ fn failed_datagram_fails_alone() {
     let awaited = endpoint.post(true).expect("a buffer should be free");
     endpoint.post(false).expect("a buffer should be free");
     endpoint.queues.send(NO_ACK);
-    assert!(endpoint.poll());
-    // The rest was flushed and polled by the next call.
     assert!(endpoint.poll());
     assert_eq!((endpoint.queues.resets, endpoint.core.qp_failed()), (1, false));
     assert_eq!(endpoint.queues.receives.len(), RECEIVES, "receives are posted again");
@@ -504,15 +519,14 @@ fn empty_event_forces_rearm() {
     let mut endpoint = Endpoint::roce();
     endpoint.queues.receive(SUCCESS, 1, None);
     endpoint.poll();
-    let Endpoint { core, queues } = &mut endpoint;
-    assert!(core.has_unread_event() && core.may_be_unarmed(Interest::Messages));
-    assert!(core.arm(queues, Interest::Messages, false).expect("it arms"));
-    assert!(!core.may_be_unarmed(Interest::Messages));
-    core.on_completion_event();
-    assert!(core.may_be_unarmed(Interest::Messages), "unknown");
-    assert!(!core.poll(queues, Interest::Messages).expect("it polls"));
-    assert!(core.arm(queues, Interest::Messages, false).expect("it arms"), "once more");
-    assert_eq!(queues.armed, [Queue::Receive; 2]);
+    assert!(endpoint.core.has_unread_event() && endpoint.core.may_be_unarmed(Interest::Messages));
+    assert!(endpoint.arm(Interest::Messages, false));
+    assert!(!endpoint.core.may_be_unarmed(Interest::Messages));
+    endpoint.core.on_completion_event();
+    assert!(endpoint.core.may_be_unarmed(Interest::Messages), "unknown");
+    assert!(!endpoint.poll());
+    assert!(endpoint.arm(Interest::Messages, false), "once more");
+    assert_eq!(endpoint.queues.armed, [Queue::Receive; 2]);
 }
 
 #[test]
@@ -524,14 +538,93 @@ fn stale_events_are_discarded_by_awake_thread() {
         let message = endpoint.core.next_message().expect("a message");
         endpoint.core.repost(&mut endpoint.queues, message.buffer);
         let has_epoll_waiter = true;
-        let Endpoint { core, queues } = &mut endpoint;
-        core.arm(queues, Interest::Messages, has_epoll_waiter).expect("it arms");
+        endpoint.arm(Interest::Messages, has_epoll_waiter);
     }
-    let Endpoint { core, queues } = &mut endpoint;
-    assert_eq!(queues.discarded, 0);
-    assert!(core.arm(queues, Interest::Messages, false).expect("it arms"));
-    assert_eq!(queues.discarded, STALE_EVENTS);
-    assert!(core.may_be_unarmed(Interest::Messages), "the event of a later completion may be gone");
+    assert_eq!(endpoint.queues.discarded, 0);
+    assert!(endpoint.arm(Interest::Messages, false));
+    assert_eq!(endpoint.queues.discarded, STALE_EVENTS);
+    let is_unarmed = endpoint.core.may_be_unarmed(Interest::Messages);
+    assert!(is_unarmed, "the event of a later completion may be gone");
+}
+
+/// Another caller takes a queue for armed that a first one is about to arm. The first one polls after the command, so that
+/// nothing is lost that completed before it; if the command fails, the queue is armed once more.
+#[test]
+fn queue_is_armed_by_one_caller_at_a_time() {
+    for succeeds in [true, false] {
+        let mut endpoint = Endpoint::roce();
+        endpoint.queues.receive(SUCCESS, 1, None);
+        endpoint.poll();
+        let arms =
+            |endpoint: &mut Endpoint| endpoint.core.next_arm_action(Interest::Messages, true);
+        let action = arms(&mut endpoint).expect("the queue should not be armed");
+        assert_eq!(action, ArmAction::Arm { receives: true, sends: false });
+        assert_eq!(arms(&mut endpoint), None, "another caller sleeps");
+        // It comes before the command, and raises no event.
+        endpoint.queues.receive(SUCCESS, 1, None);
+        endpoint.core.on_arm_action(action, succeeds);
+        assert_eq!(endpoint.core.may_be_unarmed(Interest::Messages), !succeeds);
+        assert!(endpoint.poll(), "the caller that has armed polls");
+        // The next command arms the queue whose completion was polled, whatever the first one did.
+        assert!(arms(&mut endpoint).is_some());
+    }
+}
+
+/// A completion that is polled while another caller is about to arm its queue may have raised no event. If the command
+/// fails, no caller relies on that event.
+#[test]
+fn failed_arming_promises_no_event() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(SUCCESS, 1, None);
+    endpoint.poll();
+    let action = endpoint.core.next_arm_action(Interest::Messages, true).expect("an action");
+    endpoint.queues.receive(SUCCESS, 1, None);
+    endpoint.poll();
+    assert!(endpoint.core.has_unread_event());
+    endpoint.core.on_arm_action(action, false);
+    assert!(!endpoint.core.has_unread_event() && endpoint.core.may_be_unarmed(Interest::Messages));
+}
+
+/// Events are discarded while another caller arms the other queue: its event may be among them.
+#[test]
+fn discarding_events_forgets_queues_armed_meanwhile() {
+    let mut endpoint = Endpoint::roce();
+    for _ in 0..STALE_EVENTS {
+        endpoint.queues.receive(SUCCESS, 1, None);
+        endpoint.poll();
+        let message = endpoint.core.next_message().expect("a message");
+        endpoint.core.repost(&mut endpoint.queues, message.buffer);
+        endpoint.arm(Interest::Messages, true);
+    }
+    let discards = endpoint.core.next_arm_action(Interest::Messages, false);
+    assert_eq!(discards, Some(ArmAction::DiscardEvents));
+    assert!(endpoint.arm(Interest::Sends, false), "another caller arms meanwhile");
+    assert!(!endpoint.core.may_be_unarmed(Interest::Sends));
+    endpoint.core.on_arm_action(ArmAction::DiscardEvents, true);
+    assert!(endpoint.core.may_be_unarmed(Interest::Sends));
+}
+
+/// A step that the kernel refuses is taken by the next caller, and meanwhile no datagram is posted.
+#[test]
+fn refused_recovery_is_repeated() {
+    let mut endpoint = Endpoint::datagrams();
+    endpoint.post(false).expect("a buffer should be free");
+    endpoint.queues.send(NO_ACK);
+    endpoint.core.poll(&mut endpoint.queues, Interest::All).expect("it polls");
+    for step in [RecoveryAction::SetToError, RecoveryAction::ResetToRts] {
+        for is_done in [false, true] {
+            assert_eq!(endpoint.core.next_recovery(&endpoint.queues), Some(step));
+            assert_eq!(endpoint.core.wanted_recovery(&endpoint.queues), None);
+            assert!(endpoint.post(false).is_none(), "the datagram would be lost");
+            endpoint.core.on_recovered(step, is_done);
+        }
+        endpoint.queues.flush();
+        endpoint.queues.is_error = false;
+        endpoint.core.poll(&mut endpoint.queues, Interest::All).expect("it polls");
+    }
+    assert!(!endpoint.core.qp_failed());
+    endpoint.post(false).expect("a buffer should be free");
+    assert_eq!(endpoint.buffers(), SENDS + RECEIVES);
 }
 
 /// An input of the exhaustive test.

@@ -117,7 +117,7 @@ impl DatagramSocket {
     #[doc(alias = "rdma_connect")]
     pub async fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
         let resolving = Resolving::start(self.shared(), address.into())?;
-        let outcome = |state: &mut State| resolving.outcome(state, false);
+        let outcome = |state: &mut State| resolving.outcome(state);
         self.until(Operation::Resolve, outcome).await?.into_outcome()
     }
 
@@ -232,7 +232,7 @@ impl DatagramSocket {
         membership: Membership,
     ) -> Result<Group> {
         let mut joining = Joining::start(self.shared(), group.into(), membership)?;
-        let answer = |state: &mut State| joining.answer(state, false);
+        let answer = |state: &mut State| joining.answer(state);
         let peer = self.until(Operation::Join, answer).await??;
         Ok(joining.joined(peer))
     }

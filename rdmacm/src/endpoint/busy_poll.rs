@@ -1,31 +1,31 @@
-//! Polling for a while before sleeping.
+//! Polling for a while before a thread sleeps.
 
 use std::time::{Duration, Instant};
 
 use super::deadline::earlier;
 
-/// So many times is polled between two looks at the clock, which may cost more than polling.
-const POLLS: u32 = 64;
-/// So many times between two looks at the descriptors, which tell of the rest.
-const LOOK: u32 = 1024;
+/// The number of polls between two readings of the clock, which may cost more than polling.
+const POLLS_PER_CLOCK: u32 = 64;
+/// The number of polls between two checks of the descriptors, which report everything else.
+const POLLS_PER_CHECK: u32 = 1024;
 
-/// How a call polls before it sleeps: the first time that it would, for as long as
+/// The polling of a call before it sleeps for the first time, for as long as
 /// [`busy_poll`](super::Settings::busy_poll) says.
 #[derive(Debug, Default)]
-pub(super) struct Spin {
+pub(super) struct BusyPoll {
     polls: u32,
     end: Option<Instant>,
     is_over: bool,
 }
 
-impl Spin {
-    /// Whether it is to poll once more, for `period` in all and not beyond `deadline`.
+impl BusyPoll {
+    /// Returns `true` if the call is to poll once more, for `period` in all and not beyond `deadline`.
     #[inline]
-    pub(super) fn goes_on(&mut self, period: Duration, deadline: Option<Instant>) -> bool {
+    pub(super) fn should_poll(&mut self, period: Duration, deadline: Option<Instant>) -> bool {
         if period.is_zero() || self.is_over {
             return false;
         }
-        if self.polls % POLLS == 0 {
+        if self.polls % POLLS_PER_CLOCK == 0 {
             let now = Instant::now();
             if self.polls == 0 {
                 self.end = earlier(now.checked_add(period), deadline);
@@ -36,10 +36,10 @@ impl Spin {
         !self.is_over
     }
 
-    /// Whether it is to look at the descriptors before it polls again.
+    /// Returns `true` if the call is to check the descriptors before it polls again.
     #[inline]
-    pub(super) fn looks(&self) -> bool {
-        self.polls % LOOK == 0
+    pub(super) fn should_check_fds(&self) -> bool {
+        self.polls % POLLS_PER_CHECK == 0
     }
 }
 
@@ -49,12 +49,12 @@ mod tests {
 
     /// How often it polls.
     fn polls(period: Duration, deadline: Option<Instant>) -> u32 {
-        let mut spin = Spin::default();
+        let mut spin = BusyPoll::default();
         let mut polls = 0;
-        while spin.goes_on(period, deadline) {
+        while spin.should_poll(period, deadline) {
             polls += 1;
         }
-        assert!(!spin.goes_on(period, deadline), "it is over for good");
+        assert!(!spin.should_poll(period, deadline), "it is over for good");
         polls
     }
 
@@ -66,8 +66,9 @@ mod tests {
         assert_eq!(polls(long, Some(Instant::now())), 0);
         assert!(polls(long, Some(Instant::now() + Duration::from_millis(1))) > 0);
         // So long a time that its end is beyond the clock has none.
-        let mut spin = Spin::default();
-        let looks = (0..LOOK * 2).filter(|_| spin.goes_on(Duration::MAX, None) && spin.looks());
-        assert_eq!(looks.count(), 2);
+        let mut spin = BusyPoll::default();
+        let checks = (0..POLLS_PER_CHECK * 2)
+            .filter(|_| spin.should_poll(Duration::MAX, None) && spin.should_check_fds());
+        assert_eq!(checks.count(), 2);
     }
 }

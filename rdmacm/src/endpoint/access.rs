@@ -1,0 +1,75 @@
+//! Calls that need the state for a moment: for buffers that come back, the counters, keys of exports, and the protection domain.
+
+use super::core::WatchedKeys;
+use super::counters::Counters;
+use super::operation::{Awaited, Interest};
+use super::shared::Shared;
+use super::state::State;
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::{Buffer, ProtectionDomain};
+
+/// The operation of a destructor that returns a buffer; its error is discarded.
+const GIVE_BACK: &str = "give back to";
+
+/// Operation name used when an export looks at its key; the error is discarded.
+const EXPORTS: &str = "look at the exports of";
+
+impl Shared {
+    /// Returns a buffer for sending that was not posted.
+    pub(super) fn give_back(&self, memory: Buffer) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        // After the end the memory is freed when this returns and nothing is locked.
+        if guarded.state.parts.is_some() {
+            guarded.state.core.give_back(memory);
+        }
+    }
+
+    /// Posts a buffer for receiving again.
+    pub(super) fn receive(&self, memory: Buffer) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        let State { parts, core, .. } = &mut guarded.state;
+        if let (Some(io), None) = (parts, core.end()) {
+            if core.repost(io, memory) {
+                // A caller that waits or tries again gets the error.
+                let _ = guarded.state.poll(Interest::Messages);
+                return;
+            }
+            guarded.unlock_unchanged();
+        }
+    }
+
+    /// Records that no caller waits any more for the buffer of the request `awaited`, which is in slot `index`.
+    pub(super) fn give_up(&self, awaited: Awaited, index: usize) {
+        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        guarded.forget_loop(awaited);
+        let done = guarded.state.core.detach_send(index);
+        drop(guarded);
+        if let Some(memory) = done {
+            self.give_back(memory);
+        }
+    }
+
+    /// Returns what the endpoint has done so far.
+    pub(super) fn counters(&self) -> Result<Counters> {
+        let guarded = self.lock("count what was done over")?;
+        Ok(*guarded.state.core.counters())
+    }
+
+    /// Calls `each` with the keys of the exports of a connection; `None` of a process that has forked.
+    pub(super) fn watched_keys<T>(&self, each: impl FnOnce(&mut WatchedKeys) -> T) -> Option<T> {
+        let mut guarded = self.lock(EXPORTS).ok()?;
+        let found = guarded.state.core.watched_keys().map(each);
+        guarded.unlock_unchanged();
+        found
+    }
+
+    /// Returns the protection domain, until this side ends the connection.
+    pub(super) fn pd(&self) -> Result<ProtectionDomain> {
+        const OPERATION: &str = "use the protection domain of";
+        let guarded = self.lock(OPERATION)?;
+        match &guarded.state.parts {
+            Some(parts) => Ok(parts.queues.qp().pd().clone()),
+            None => Err(Error::new(OPERATION, self.name.clone(), ErrorKind::Disconnected)),
+        }
+    }
+}

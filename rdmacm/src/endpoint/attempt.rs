@@ -1,0 +1,165 @@
+//! An attempt at a connection: the phases that the events of its id lead through.
+
+use std::time::{Duration, Instant};
+
+use super::connect_attempt::ConnectAttempt;
+use super::core::FIRST;
+use super::deadline::{earlier, has_passed, within};
+use super::kernel_objects::NewEndpoint;
+use super::trace::Trace;
+use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType};
+use crate::device::Transport;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The operation of a call that waits for the next phase.
+pub(super) const WAIT_FOR: &str = "wait for";
+
+/// A connection attempt in progress.
+pub(super) struct Attempt {
+    // Declared first: the id is dropped before its channel.
+    phase: Phase,
+    channel: EventChannel,
+    /// The deadline of the phase.
+    until: Option<Instant>,
+    /// The deadline of all phases together.
+    overall: Option<Instant>,
+}
+
+/// The event that an attempt waits for.
+pub(super) enum Phase {
+    Address(CmId, Box<ConnectAttempt>),
+    Route(CmId, Box<ConnectAttempt>),
+    Answer(Box<Handshake>),
+}
+
+/// The parts of a connection that is not established yet.
+pub(super) struct Handshake {
+    pub(super) endpoint: NewEndpoint,
+    /// The private data of the peer's request, if the peer has asked for the connection.
+    pub(super) request_data: Option<Vec<u8>>,
+}
+
+/// The state of an attempt after an event.
+pub(super) enum Step {
+    Phase(Attempt),
+    /// The connection is established; the peer has sent these private data.
+    Established(Box<Handshake>, EventChannel, Vec<u8>),
+}
+
+/// Asks the peer to connect, until `until` at the latest.
+///
+/// On iWARP the kernel connects by TCP within the command, and a signal interrupts that. The kernel has
+/// then taken the attempt back, so the command is repeated, as the kernel does if the signal's handler
+/// was installed with `SA_RESTART`.
+fn connect(id: &CmId, param: &ConnParam, until: Option<Instant>) -> Result<()> {
+    loop {
+        match id.connect(param) {
+            Err(error) if error.errno() == libc::EINTR => {
+                if has_passed(until) {
+                    let awaited = EventType::Established;
+                    let subject = format!("{awaited} on id {}", id.token());
+                    return Err(Error::new(WAIT_FOR, subject, ErrorKind::TimedOut));
+                }
+            }
+            connected => return connected,
+        }
+    }
+}
+
+impl Attempt {
+    pub(super) fn new(
+        phase: Phase,
+        channel: EventChannel,
+        until: Option<Instant>,
+        overall: Option<Instant>,
+    ) -> Self {
+        Self { phase, channel, until: earlier(until, overall), overall }
+    }
+
+    /// Returns the deadline of the phase.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Returns the event that the attempt waits for, if it has come.
+    pub(super) fn event(&self, trace: &Trace) -> Result<Option<Event>> {
+        loop {
+            let read = self.channel.get_event().inspect(|event| trace.event(event));
+            match read {
+                // Of a neighbor, or of an interface: it ends nothing.
+                Ok(event) if event.event_type() == EventType::AddrChange => {}
+                Ok(event) => {
+                    let failure = event.failure(self.awaited().1);
+                    return failure.map_or(Ok(Some(event)), Err);
+                }
+                Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes the step that follows the event.
+    pub(super) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
+        // The next step takes its time, and no caller would wait for it.
+        if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.overall) {
+            return Err(self.error(ErrorKind::TimedOut));
+        }
+        let Self { phase, channel, overall, .. } = self;
+        let phase_within = |timeout: Duration| earlier(within(timeout), overall);
+        let (phase, until) = match phase {
+            Phase::Address(id, attempt) => {
+                let timeout = attempt.connector.route_timeout;
+                let until = phase_within(timeout);
+                // The kernel refuses to look for no time.
+                id.resolve_route(timeout.max(Duration::from_millis(1)))?;
+                (Phase::Route(id, attempt), until)
+            }
+            Phase::Route(id, mut attempt) => {
+                let connector = &attempt.connector;
+                let mut settings = connector.settings.clone();
+                let transport = id.context()?.transport();
+                let looks = transport == Transport::Iwarp && settings.keep_alive.is_none();
+                settings.keep_alive = settings.keep_alive.or_else(|| looks.then_some(FIRST));
+                let mut endpoint = NewEndpoint::create(id, &settings, true)?;
+                if looks {
+                    endpoint.core.end_keep_alive_soon();
+                }
+                let until = phase_within(connector.connect_timeout);
+                let param = settings.param(&connector.private_data);
+                match connect(&endpoint.objects.id, &param, until) {
+                    Ok(()) => {
+                        trace.is("connecting");
+                        let handshake = Handshake { endpoint, request_data: None };
+                        (Phase::Answer(Box::new(handshake)), until)
+                    }
+                    Err(error) => {
+                        let (id, until) = attempt.retry_on_new_port(&channel, error)?;
+                        trace.again(id.token());
+                        (Phase::Address(id, attempt), earlier(until, overall))
+                    }
+                }
+            }
+            Phase::Answer(mut handshake) => {
+                let requested = handshake.request_data.take();
+                let private_data = requested.unwrap_or_else(|| event.private_data().to_vec());
+                return Ok(Step::Established(handshake, channel, private_data));
+            }
+        };
+        Ok(Step::Phase(Self { phase, channel, until, overall }))
+    }
+
+    /// Returns the event that the attempt waits for, and its id.
+    pub(super) fn awaited(&self) -> (&CmId, EventType) {
+        match &self.phase {
+            Phase::Address(id, _) => (id, EventType::AddrResolved),
+            Phase::Route(id, _) => (id, EventType::RouteResolved),
+            Phase::Answer(handshake) => (&handshake.endpoint.objects.id, EventType::Established),
+        }
+    }
+
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
+        let (id, wanted) = self.awaited();
+        Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind)
+    }
+}

@@ -1,0 +1,60 @@
+//! The callers of an operation, and how long each of them waits.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::busy_poll::BusyPoll;
+use super::core::WaiterId;
+use super::deadline::{has_passed, within};
+use super::operation::Awaited;
+#[cfg(doc)]
+use super::shared::Shared;
+
+/// The way in which a call waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WaitMode {
+    /// It does not wait.
+    NonBlocking,
+    /// It waits until then, or without end.
+    Blocking(Option<Instant>),
+}
+
+impl WaitMode {
+    pub(super) const BLOCKING: Self = Self::Blocking(None);
+
+    /// Waits for at most `timeout`.
+    pub(super) fn timeout(timeout: Duration) -> Self {
+        Self::Blocking(within(timeout))
+    }
+}
+
+/// The caller of an operation.
+pub(super) enum Caller<'m> {
+    /// The call returns at once; the descriptor reports when it is to be tried again.
+    EventLoop,
+    /// The thread sleeps until the deadline.
+    Thread(Option<Instant>),
+    /// The call returns at once; the waker is called when it is to be tried again.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "there are no tasks"))]
+    Task(&'m mut TaskWaiter, &'m Waker),
+}
+
+impl Caller<'_> {
+    pub(super) fn deadline_passed(&self) -> bool {
+        matches!(self, Self::Thread(deadline) if has_passed(*deadline))
+    }
+}
+
+/// The waiter of a task, once it has waited. Its owner removes it: see [`Shared::forget`].
+#[derive(Debug, Default)]
+pub(super) struct TaskWaiter(pub(super) Option<WaiterId>);
+
+/// A call that has looked in vain.
+pub(super) struct SlowWait<'m> {
+    pub(super) awaited: Awaited,
+    pub(super) caller: Caller<'m>,
+    /// The waiter of a thread, once it has slept.
+    pub(super) waiter: Option<WaiterId>,
+    pub(super) spin: BusyPoll,
+    pub(super) reads: u32,
+}

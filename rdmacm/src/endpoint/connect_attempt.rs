@@ -1,0 +1,42 @@
+//! The server of a connection attempt, and the ports that the attempt may use.
+
+use std::time::Instant;
+
+use super::connector::Connector;
+use super::deadline::within;
+use super::port::PortRetry;
+use crate::addr::Address;
+use crate::cm::{CmId, EventChannel, PortSpace};
+use crate::error::{Error, Result};
+
+/// An attempt to connect to a server, which may begin again with another port of this side.
+pub(super) struct ConnectAttempt {
+    pub(super) connector: Connector,
+    pub(super) server: Address,
+    ports: PortRetry,
+}
+
+impl ConnectAttempt {
+    pub(super) fn new(connector: &Connector, server: Address) -> Self {
+        let ports = PortRetry::new(connector.source.map_or(0, |source| source.port()));
+        Self { connector: connector.clone(), server, ports }
+    }
+
+    /// Begins again after `error`, if another port may help. Returns the new id, and the deadline of the address.
+    pub(super) fn retry_on_new_port(
+        &mut self,
+        channel: &EventChannel,
+        error: Error,
+    ) -> Result<(CmId, Option<Instant>)> {
+        if !self.ports.try_another(&error) {
+            return Err(error);
+        }
+        let until = within(self.connector.address_timeout);
+        let resolving = CmId::new(channel, PortSpace::Tcp).and_then(|id| {
+            self.connector.resolve(&id, self.server)?;
+            Ok(id)
+        });
+        // The reason to begin again says more than the reason why that fails.
+        resolving.map(|id| (id, until)).map_err(|_| error)
+    }
+}

@@ -1,0 +1,310 @@
+//! The threads, event loops and tasks that wait for a change of an endpoint.
+//!
+//! Whoever changes the endpoint wakes the waiters before it unlocks the endpoint: [`WaiterList::wake_ready`] compares what
+//! there is to be had with what the waiters wait for. A message or a free buffer wakes one waiter, the end of the endpoint
+//! wakes all. A waiter that stops waiting, for whatever reason, removes itself while the endpoint is locked, and the same
+//! comparison passes on what it was woken for. So no order of wakeups and departures loses one.
+//!
+//! An event loop is a waiter for each operation that it has tried in vain. It is asleep as long as the operation would fail
+//! again; awake, its descriptor is readable. It may never try again, and so takes nothing from others: a message for which
+//! an event loop is woken wakes a thread or a task too.
+//!
+//! The kernel's events wake only a thread that sleeps on the descriptors, or tasks and event loops that watch them. The
+//! waiters therefore need [a successor](WaiterList::wake_successor) when a thread stops sleeping there.
+
+#[cfg(all(test, loom))]
+mod loom_model;
+#[cfg(test)]
+mod tests;
+
+use super::super::operation::{Awaited, Interest, Operation};
+
+/// The waiters of an endpoint, which are woken by wakers of type `W`.
+#[derive(Debug)]
+pub(in crate::endpoint) struct WaiterList<W> {
+    /// In the order in which they began to wait.
+    waiters: Vec<Waiter<W>>,
+    next: u64,
+    /// The number of waiters of each kind that are asleep, and of those that are awake.
+    asleep: [u32; 3],
+    awake: [u32; 3],
+    /// The number of waiters with an interest in messages alone, in sends alone, and in both.
+    interests: [u32; 3],
+}
+
+/// The name of a waiter in its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::endpoint) struct WaiterId(u64);
+
+/// The kinds of waiters, which differ in what wakes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::endpoint) enum WaiterKind {
+    /// A thread, which sleeps on the descriptors or is parked.
+    Thread,
+    /// A task, whose runtime watches the descriptor.
+    Task,
+    /// An event loop, which watches the descriptor.
+    EventLoop,
+}
+
+#[derive(Debug)]
+struct Waiter<W> {
+    id: WaiterId,
+    awaited: Awaited,
+    kind: WaiterKind,
+    /// `None` while the waiter is awake: it will look at the endpoint and then sleep again, or remove itself.
+    waker: Option<W>,
+}
+
+/// What waiters would find in an endpoint, and what has changed since they were last woken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::endpoint) struct Available {
+    pub(in crate::endpoint) messages: usize,
+    pub(in crate::endpoint) buffers: usize,
+    pub(in crate::endpoint) is_flushed: bool,
+    /// Closing makes progress.
+    pub(in crate::endpoint) closes: bool,
+    /// A request has completed for which a caller waits.
+    pub(in crate::endpoint) has_completed: bool,
+    /// A peer has answered, or a multicast group was joined, or neither will happen.
+    pub(in crate::endpoint) has_answer: bool,
+    /// The endpoint has ended.
+    pub(in crate::endpoint) has_ended: bool,
+}
+
+impl Available {
+    /// Returns `true` if a waiter for `awaited` finds what it waits for. `is_done` says so of one of several operations.
+    fn allows(&self, awaited: Awaited, is_done: impl Fn(Awaited) -> bool) -> bool {
+        let may_be_done = match awaited.operation {
+            _ if self.has_ended => return true,
+            Operation::Receive => return self.messages > 0,
+            Operation::Take => return self.buffers > 0,
+            Operation::Flush => return self.is_flushed,
+            Operation::Close => return self.closes,
+            Operation::Send
+            | Operation::Write
+            | Operation::Read
+            | Operation::Change
+            | Operation::Export => self.has_completed,
+            Operation::Resolve | Operation::Join => self.has_answer,
+        };
+        may_be_done && (awaited.target.is_none() || is_done(awaited))
+    }
+
+    /// Records that a waiter for `operation` will take what it waits for.
+    fn take(&mut self, operation: Operation) {
+        match operation {
+            Operation::Receive => self.messages = self.messages.saturating_sub(1),
+            Operation::Take => self.buffers = self.buffers.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+impl<W> Default for WaiterList<W> {
+    fn default() -> Self {
+        Self {
+            // Most endpoints never have more at a time, and those are not to allocate.
+            waiters: Vec::with_capacity(2),
+            next: 0,
+            asleep: [0; 3],
+            awake: [0; 3],
+            interests: [0; 3],
+        }
+    }
+}
+
+/// Returns the place of `interest` in the counts.
+fn place(interest: Interest) -> usize {
+    match interest {
+        Interest::Messages => 0,
+        Interest::Sends => 1,
+        Interest::All => 2,
+    }
+}
+
+/// The places of the kinds in the counts.
+const THREADS: usize = WaiterKind::Thread.place();
+const TASKS: usize = WaiterKind::Task.place();
+const LOOPS: usize = WaiterKind::EventLoop.place();
+
+impl WaiterKind {
+    const fn place(self) -> usize {
+        match self {
+            Self::Thread => 0,
+            Self::Task => 1,
+            Self::EventLoop => 2,
+        }
+    }
+}
+
+impl<W> WaiterList<W> {
+    #[inline(always)]
+    pub(in crate::endpoint) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Returns `true` if an event loop has tried something in vain.
+    #[inline(always)]
+    pub(in crate::endpoint) fn has_loop(&self) -> bool {
+        self.asleep[LOOPS] + self.awake[LOOPS] > 0
+    }
+
+    /// Returns `true` if an event loop is to try again.
+    #[inline(always)]
+    pub(in crate::endpoint) fn has_awake_loop(&self) -> bool {
+        self.awake[LOOPS] > 0
+    }
+
+    /// Adds a waiter, which is awake.
+    pub(in crate::endpoint) fn add(&mut self, awaited: Awaited, kind: WaiterKind) -> WaiterId {
+        let id = WaiterId(self.next);
+        self.next += 1;
+        self.waiters.push(Waiter { id, awaited, kind, waker: None });
+        self.interests[place(awaited.operation.interest())] += 1;
+        self.awake[kind.place()] += 1;
+        id
+    }
+
+    /// Removes a waiter. What it may have been woken for wakes another one before the endpoint is unlocked.
+    pub(in crate::endpoint) fn remove(&mut self, id: WaiterId) {
+        self.is_awake(id);
+        let Some(index) = self.index(id) else { return };
+        let Waiter { awaited, kind, .. } = self.waiters.remove(index);
+        self.interests[place(awaited.operation.interest())] -= 1;
+        self.awake[kind.place()] -= 1;
+    }
+
+    /// Records that waiter `id` sleeps until `waker` wakes it. To be called while the endpoint is locked, after the waiter
+    /// has found nothing.
+    pub(in crate::endpoint) fn sleeps(&mut self, id: WaiterId, waker: W) {
+        if let Some(index) = self.index(id) {
+            self.sleeps_at(index, waker);
+        }
+    }
+
+    fn sleeps_at(&mut self, index: usize, waker: W) {
+        let waiter = &mut self.waiters[index];
+        if waiter.waker.replace(waker).is_none() {
+            let kind = waiter.kind.place();
+            self.asleep[kind] += 1;
+            self.awake[kind] -= 1;
+        }
+    }
+
+    /// Records that waiter `id` is awake.
+    pub(in crate::endpoint) fn is_awake(&mut self, id: WaiterId) {
+        if let Some(index) = self.index(id) {
+            self.take_waker(index);
+        }
+    }
+
+    /// Returns the waiter of the event loop that has tried `awaited`.
+    pub(in crate::endpoint) fn find_loop(&self, awaited: Awaited) -> Option<WaiterId> {
+        if !self.has_loop() {
+            return None;
+        }
+        let mut loops = self.waiters.iter().filter(|waiter| waiter.kind == WaiterKind::EventLoop);
+        loops.find(|waiter| waiter.awaited == awaited).map(|waiter| waiter.id)
+    }
+
+    /// Puts the event loops to sleep for which there is nothing any more, so that a new change wakes them.
+    pub(in crate::endpoint) fn rest_loops(
+        &mut self,
+        is_ready: impl Fn(Awaited) -> bool,
+        waker: impl Fn() -> W,
+    ) {
+        if !self.has_awake_loop() {
+            return;
+        }
+        for index in 0..self.waiters.len() {
+            let Waiter { awaited, kind, waker: sleeps, .. } = &self.waiters[index];
+            let is_awake_loop = *kind == WaiterKind::EventLoop && sleeps.is_none();
+            if is_awake_loop && !is_ready(*awaited) {
+                self.sleeps_at(index, waker());
+            }
+        }
+    }
+
+    fn index(&self, id: WaiterId) -> Option<usize> {
+        self.waiters.iter().position(|waiter| waiter.id == id)
+    }
+
+    fn take_waker(&mut self, index: usize) -> Option<(WaiterId, W)> {
+        let waiter = &mut self.waiters[index];
+        let waker = waiter.waker.take()?;
+        let kind = waiter.kind.place();
+        self.asleep[kind] -= 1;
+        self.awake[kind] += 1;
+        Some((waiter.id, waker))
+    }
+
+    /// Returns the interest of all waiters together with `own`.
+    pub(in crate::endpoint) fn interest(&self, own: Option<Interest>) -> Option<Interest> {
+        let all = [Interest::Messages, Interest::Sends, Interest::All].into_iter();
+        let of_waiters = all.filter(|interest| self.interests[place(*interest)] > 0);
+        of_waiters.chain(own).reduce(|one, other| if one == other { one } else { Interest::All })
+    }
+
+    /// Wakes the waiters that find what they wait for: of messages and buffers as many threads and tasks as there are,
+    /// counting those that are awake already. `is_done` says whether one of several operations has its result.
+    pub(in crate::endpoint) fn wake_ready(
+        &mut self,
+        available: &Available,
+        is_done: impl Fn(Awaited) -> bool,
+        mut wake: impl FnMut(WaiterId, W),
+    ) {
+        if self.asleep == [0; 3] || *available == Available::default() {
+            return;
+        }
+        let takes = |waiter: &&Waiter<W>| waiter.kind != WaiterKind::EventLoop;
+        let awake = |operation| {
+            let awake = self.waiters.iter().filter(|waiter| waiter.waker.is_none()).filter(takes);
+            awake.filter(|waiter| waiter.awaited.operation == operation).count()
+        };
+        let taken = [Operation::Receive, Operation::Take].map(awake);
+        let mut left = Available {
+            messages: available.messages.saturating_sub(taken[0]),
+            buffers: available.buffers.saturating_sub(taken[1]),
+            ..*available
+        };
+        for index in 0..self.waiters.len() {
+            let Waiter { awaited, kind, .. } = self.waiters[index];
+            if left.allows(awaited, &is_done) {
+                if let Some((id, waker)) = self.take_waker(index) {
+                    if kind != WaiterKind::EventLoop {
+                        left.take(awaited.operation);
+                    }
+                    wake(id, waker);
+                }
+            }
+        }
+    }
+
+    /// Wakes one waiter if the kernel's events reach none: a thread if threads sleep and none of them sleeps on the
+    /// descriptors or is awake (`has_reader`: one does), and any waiter if all sleep and `needs_one` says that one is to look
+    /// after the endpoint.
+    pub(in crate::endpoint) fn wake_successor(
+        &mut self,
+        has_reader: bool,
+        needs_one: impl FnOnce() -> bool,
+        wake: impl FnOnce(WaiterId, W),
+    ) {
+        let needs_thread = !has_reader && self.asleep[THREADS] > 0 && self.awake[THREADS] == 0;
+        let is_any_awake = self.awake[THREADS] + self.awake[TASKS] > 0;
+        let mut kinds = self.waiters.iter().map(|waiter| waiter.kind);
+        let index = if needs_thread {
+            kinds.position(|kind| kind == WaiterKind::Thread)
+        } else if is_any_awake || self.is_empty() || !needs_one() {
+            None
+        } else if self.asleep[THREADS] + self.asleep[TASKS] > 0 {
+            kinds.position(|kind| kind != WaiterKind::EventLoop)
+        } else {
+            // Its descriptor is readable already if one of its waiters is awake.
+            (!self.has_awake_loop()).then_some(0)
+        };
+        if let Some((id, waker)) = index.and_then(|index| self.take_waker(index)) {
+            wake(id, waker);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Waiters of every kind, in one thread.
+
+use super::*;
+
+const RECEIVE: Operation = Operation::Receive;
+
+/// A list of sleeping threads, one for each of `operations`, which are woken by their numbers.
+fn sleeping(operations: &[Operation]) -> (WaiterList<usize>, Vec<WaiterId>) {
+    let mut list = WaiterList::default();
+    let add = |operation: &Operation| list.add((*operation).into(), WaiterKind::Thread);
+    let ids: Vec<_> = operations.iter().map(add).collect();
+    ids.iter().enumerate().for_each(|(number, id)| list.sleeps(*id, number));
+    (list, ids)
+}
+
+fn woken(list: &mut WaiterList<usize>, available: Available) -> Vec<usize> {
+    let mut woken = Vec::new();
+    list.wake_ready(&available, |_| false, |_, number| woken.push(number));
+    woken
+}
+
+fn messages(messages: usize) -> Available {
+    Available { messages, ..Available::default() }
+}
+
+#[test]
+fn each_message_wakes_one_waiter() {
+    let (mut list, _) = sleeping(&[RECEIVE, Operation::Take, RECEIVE, RECEIVE]);
+    assert_eq!(woken(&mut list, messages(1)), [0]);
+    assert!(woken(&mut list, messages(1)).is_empty(), "the first one will take it");
+    assert_eq!(woken(&mut list, messages(3)), [2, 3]);
+    assert_eq!(woken(&mut list, Available { buffers: 9, ..messages(0) }), [1]);
+}
+
+#[test]
+fn departure_of_woken_waiter_wakes_next() {
+    let (mut list, ids) = sleeping(&[RECEIVE; 3]);
+    assert_eq!(woken(&mut list, messages(1)), [0]);
+    list.remove(ids[0]);
+    assert_eq!(woken(&mut list, messages(1)), [1]);
+    // It finds that another caller has taken the message, and sleeps again.
+    list.sleeps(ids[1], 1);
+    assert!(woken(&mut list, messages(0)).is_empty());
+    assert_eq!(woken(&mut list, messages(1)), [1]);
+}
+
+#[test]
+fn end_wakes_all() {
+    let operations = [RECEIVE, Operation::Close, Operation::Read, Operation::Join];
+    let (mut list, _) = sleeping(&operations);
+    let end = Available { has_ended: true, ..Available::default() };
+    assert_eq!(woken(&mut list, end), [0, 1, 2, 3]);
+}
+
+#[test]
+fn change_for_one_operation_wakes_no_other() {
+    let available = Available::default;
+    for (operation, available) in [
+        (Operation::Flush, Available { is_flushed: true, ..available() }),
+        (Operation::Close, Available { closes: true, ..available() }),
+        (Operation::Send, Available { has_completed: true, ..available() }),
+        (Operation::Resolve, Available { has_answer: true, ..available() }),
+    ] {
+        let (mut list, _) = sleeping(&[RECEIVE, operation, Operation::Take, operation]);
+        assert_eq!(woken(&mut list, available), [1, 3], "{operation:?}");
+    }
+}
+
+#[test]
+fn threads_without_reader_get_successor() {
+    let successor = |list: &mut WaiterList<usize>, has_reader, is_unarmed| {
+        let mut woken = None;
+        list.wake_successor(has_reader, || is_unarmed, |_, number| woken = Some(number));
+        woken
+    };
+    let (mut list, ids) = sleeping(&[RECEIVE, Operation::Take]);
+    assert_eq!(successor(&mut list, true, false), None);
+    assert_eq!(successor(&mut list, false, false), Some(0));
+    assert_eq!(successor(&mut list, false, false), None, "one is awake");
+    list.remove(ids[0]);
+    assert_eq!(successor(&mut list, false, false), Some(1));
+    // Tasks are woken by their runtime, unless no event will come.
+    let mut list = WaiterList::default();
+    let task = list.add(RECEIVE.into(), WaiterKind::Task);
+    list.sleeps(task, 7);
+    assert_eq!(successor(&mut list, false, false), None);
+    assert_eq!(successor(&mut list, false, true), Some(7));
+    assert_eq!(successor(&mut list, false, true), None, "it is awake");
+}
+
+#[test]
+fn interest_covers_all_waiters() {
+    let (mut list, ids) = sleeping(&[RECEIVE, RECEIVE, Operation::Take]);
+    assert_eq!(list.interest(None), Some(Interest::All));
+    list.remove(ids[2]);
+    assert_eq!(list.interest(None), Some(Interest::Messages));
+    assert_eq!(list.interest(Some(Interest::Sends)), Some(Interest::All));
+    assert_eq!(WaiterList::<()>::default().interest(None), None);
+}
+
+/// The event loop may never try again, and the thread is to have the message then.
+#[test]
+fn message_for_loop_wakes_thread_too() {
+    let mut list = WaiterList::default();
+    let kinds = [WaiterKind::EventLoop, WaiterKind::Thread, WaiterKind::Task];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        let id = list.add(RECEIVE.into(), kind);
+        list.sleeps(id, number);
+    }
+    assert_eq!(woken(&mut list, messages(1)), [0, 1]);
+    assert!(list.has_awake_loop());
+    assert_eq!(woken(&mut list, messages(2)), [2], "the loop takes none");
+}
+
+#[test]
+fn loop_without_message_rests() {
+    let mut list = WaiterList::default();
+    let id = list.add(RECEIVE.into(), WaiterKind::EventLoop);
+    assert_eq!(list.find_loop(RECEIVE.into()), Some(id));
+    assert_eq!(list.find_loop(Operation::Take.into()), None);
+    for is_ready in [true, false] {
+        assert!(list.has_awake_loop());
+        list.rest_loops(|_| is_ready, || 0);
+    }
+    assert!(list.has_loop() && !list.has_awake_loop());
+    assert_eq!(woken(&mut list, messages(1)), [0]);
+    list.remove(id);
+    assert!(!list.has_loop() && !list.has_awake_loop());
+}
+
+#[test]
+fn completion_wakes_only_its_own_waiter() {
+    let mut list = WaiterList::default();
+    let slots = [Some(4), Some(5), None];
+    for (number, target) in slots.into_iter().enumerate() {
+        let id = list.add(Awaited { operation: Operation::Send, target }, WaiterKind::Thread);
+        list.sleeps(id, number);
+    }
+    let mut woken = Vec::new();
+    let available = Available { has_completed: true, ..Available::default() };
+    let is_done = |awaited: Awaited| awaited.target == Some(5);
+    list.wake_ready(&available, is_done, |_, number| woken.push(number));
+    assert_eq!(woken, [1, 2], "a waiter without a slot looks itself");
+}
+
+/// A queue is to be armed, and all sleep: a thread or a task does that, and an event loop only if there is neither. While
+/// an event loop is awake, its descriptor is readable.
+#[test]
+fn loop_is_last_successor() {
+    let mut list = WaiterList::default();
+    let id = list.add(RECEIVE.into(), WaiterKind::EventLoop);
+    let task = list.add(RECEIVE.into(), WaiterKind::Task);
+    let successor = |list: &mut WaiterList<usize>| {
+        let mut woken = None;
+        list.wake_successor(false, || true, |_, number| woken = Some(number));
+        woken
+    };
+    list.sleeps(id, 0);
+    list.sleeps(task, 1);
+    assert_eq!(successor(&mut list), Some(1));
+    assert_eq!(successor(&mut list), None, "the task is awake");
+    list.remove(task);
+    assert_eq!(successor(&mut list), Some(0));
+    assert_eq!(successor(&mut list), None, "the loop is awake");
+    // It may never try again: a task that comes later gets its own successor.
+    let task = list.add(RECEIVE.into(), WaiterKind::Task);
+    list.sleeps(task, 1);
+    assert_eq!(successor(&mut list), Some(1));
+}

@@ -1,0 +1,185 @@
+//! The connection manager part of a datagram socket: resolutions of peers, requests of peers, and multicast groups.
+//!
+//! Nothing here issues a command: [`DatagramCm::handle_event`] returns the command that is to follow an event, which the
+//! caller issues while the state is unlocked. A resolution is known here before its first command, so that no event of it
+//! comes too early, and until its outcome is taken or it is cancelled. If it is cancelled while a command of it runs, the
+//! thread that runs the command destroys its id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::groups::Groups;
+use super::peer::{Home, Peer};
+use crate::addr::Address;
+use crate::cm::{CmId, ConnParam, Event, EventType};
+use crate::error::{Error, Result};
+use crate::registry::Token;
+
+/// The time that finding an address may take, and then the route.
+pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The state of a datagram socket besides its work queues.
+#[derive(Debug)]
+pub(super) struct DatagramCm {
+    /// The id that receives the requests of peers for the socket's queue pair.
+    listener: CmId,
+    /// An address for ids that are to have the socket's device.
+    source: Address,
+    home: Home,
+    resolutions: Vec<Resolution>,
+    pub(super) groups: Groups,
+}
+
+/// The resolution of a peer. It is to be dropped while the state is unlocked: its id goes with it.
+#[derive(Debug)]
+pub(super) struct Resolution {
+    id: Arc<CmId>,
+    address: Address,
+    outcome: Option<Result<Peer>>,
+}
+
+/// A command that follows an event. It is issued while the state is unlocked.
+#[derive(Debug)]
+pub(super) enum CmCommand {
+    /// Tells the peer that has sent the request the queue pair of this socket.
+    Answer {
+        request: CmId,
+        qp_num: u32,
+    },
+    /// Destroys a request that is not for this socket.
+    Discard(CmId),
+    ResolveRoute(Arc<CmId>),
+    Connect(Arc<CmId>),
+}
+
+impl CmCommand {
+    /// Issues the command. Returns the resolution that has failed by that, and the reason.
+    pub(super) fn issue(self) -> Option<(Token, Error)> {
+        let (id, issued) = match self {
+            Self::Answer { request, qp_num } => {
+                // If it is not answered, the peer asks again.
+                let _ = request.accept(&ConnParam { qp_num, ..ConnParam::default() });
+                return None;
+            }
+            Self::Discard(request) => {
+                drop(request);
+                return None;
+            }
+            Self::ResolveRoute(id) => {
+                let issued = id.resolve_route(RESOLVE_TIMEOUT);
+                (id, issued)
+            }
+            Self::Connect(id) => {
+                let issued = id.connect(&ConnParam::default());
+                (id, issued)
+            }
+        };
+        issued.err().map(|error| (id.token(), error))
+    }
+}
+
+impl DatagramCm {
+    pub(super) fn new(listener: CmId, source: Address, home: Home) -> Self {
+        Self { listener, source, home, resolutions: Vec::new(), groups: Groups::default() }
+    }
+
+    /// Returns the address that ids of resolutions are bound to.
+    pub(super) fn source(&self) -> Address {
+        self.source
+    }
+
+    /// Adds the resolution of `address` by `id`, whose first command follows.
+    pub(super) fn add(&mut self, id: &Arc<CmId>, address: Address) {
+        self.resolutions.push(Resolution { id: Arc::clone(id), address, outcome: None });
+    }
+
+    /// Takes the resolution `token` if its outcome is known.
+    pub(super) fn resolved(&mut self, token: Token) -> Option<Resolution> {
+        self.take(|begun| begun.id.token() == token && begun.outcome.is_some())
+    }
+
+    /// Returns `true` if the outcome of the resolution that has the number `token` is known.
+    pub(super) fn is_resolved(&self, token: u64) -> bool {
+        let mut begun = self.resolutions.iter().filter(|begun| begun.id.token().get() == token);
+        begun.any(|begun| begun.outcome.is_some())
+    }
+
+    /// Takes the resolution `token`, which is cancelled, unless its outcome was taken.
+    pub(super) fn cancel(&mut self, token: Token) -> Option<Resolution> {
+        self.take(|begun| begun.id.token() == token)
+    }
+
+    fn take(&mut self, which: impl FnMut(&Resolution) -> bool) -> Option<Resolution> {
+        let place = self.resolutions.iter().position(which)?;
+        Some(self.resolutions.swap_remove(place))
+    }
+
+    /// Handles `event` of a socket that has the queue pair `qp_num`. Returns the command that is to follow.
+    pub(super) fn handle_event(&mut self, qp_num: u32, event: &mut Event) -> Option<CmCommand> {
+        if let Some(request) = event.take_request() {
+            return Some(match event.listener() == Some(self.listener.token()) {
+                true => CmCommand::Answer { request, qp_num },
+                false => CmCommand::Discard(request),
+            });
+        }
+        if let Some(group) = event.multicast() {
+            let outcome = match event.failure(EventType::MulticastJoin) {
+                Some(error) => Err(error),
+                None => peer_of(&self.home, event),
+            };
+            self.groups.handle_event(group, outcome);
+            return None;
+        }
+        let token = event.token();
+        let begun = self.resolutions.iter_mut().find(|begun| begun.id.token() == token)?;
+        begun.handle_event(&self.home, event)
+    }
+
+    /// Records that the resolution `token` has failed.
+    pub(super) fn on_failed(&mut self, token: Token, error: &Error) {
+        let mut resolutions = self.resolutions.iter_mut();
+        if let Some(begun) = resolutions.find(|begun| begun.id.token() == token) {
+            begun.fails(error);
+        }
+    }
+}
+
+impl Resolution {
+    /// Returns the outcome of a resolution that has one.
+    pub(super) fn into_outcome(self) -> Result<Peer> {
+        self.outcome.expect("a resolution is returned with its outcome")
+    }
+
+    /// Handles an event of the id. Returns the command that is to follow.
+    fn handle_event(&mut self, home: &Home, event: &Event) -> Option<CmCommand> {
+        use EventType as T;
+        if self.outcome.is_some() {
+            return None;
+        }
+        match (event.event_type(), event.status()) {
+            (T::AddrResolved, 0) => return Some(CmCommand::ResolveRoute(Arc::clone(&self.id))),
+            (T::RouteResolved, 0) => return Some(CmCommand::Connect(Arc::clone(&self.id))),
+            (T::Established, 0) => self.outcome = Some(peer_of(home, event)),
+            // The address of a neighbor, or of an interface, has changed.
+            (T::AddrChange, _) => {}
+            _ => {
+                if let Some(error) = event.failure(T::Established) {
+                    self.fails(&error);
+                }
+            }
+        }
+        None
+    }
+
+    fn fails(&mut self, error: &Error) {
+        let subject = self.address.to_string();
+        self.outcome = Some(Err(Error::new("resolve", subject, error.kind().clone())));
+    }
+}
+
+/// Returns the peer that `event` describes.
+fn peer_of(home: &Home, event: &Event) -> Result<Peer> {
+    let param = event.datagram().map(|param| Peer::new(home, param));
+    param
+        .ok_or_else(|| Error::malformed("wait for", "an event", "it says nothing of where to send"))
+}

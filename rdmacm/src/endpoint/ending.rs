@@ -1,0 +1,53 @@
+//! The end of an endpoint by this side.
+
+use std::sync::Arc;
+
+use super::operation::Operation;
+use super::shared::Shared;
+#[cfg(doc)]
+use super::state::State;
+use crate::error::Result;
+use crate::lock::unpoisoned;
+
+impl Shared {
+    /// Tells the peer that this side [closes](State::close) the connection, and then event loops, also those that have tried
+    /// nothing in vain.
+    pub(super) fn announce_close(&self) -> Result<()> {
+        self.disconnect_peer()?;
+        let mut guarded = self.lock_for(Operation::Close)?;
+        guarded.reports_end = true;
+        guarded.update_wakeup(self)
+    }
+
+    /// Issues the command that tells the peer of the end, unless this side has aborted the connection.
+    pub(super) fn disconnect_peer(&self) -> Result<()> {
+        let guarded = self.lock_for(Operation::Close)?;
+        let id = guarded.state.parts.as_ref().map(|parts| Arc::clone(&parts.id));
+        let Some(id) = id else { return Ok(()) };
+        let running = guarded.begin_command();
+        let told = id.disconnect();
+        drop(id);
+        let mut guarded = running.finish();
+        told.or_else(|error| guarded.state.unless_gone(error))
+    }
+
+    /// Ends the endpoint at once, for all callers. Only those that end it wait until the kernel objects are destroyed.
+    pub(super) fn abort(&self) {
+        if self.process.check().is_err() {
+            return;
+        }
+        let teardown = unpoisoned(self.teardown.lock());
+        let mut guarded = self.lock_here();
+        let released = guarded.state.abort();
+        // The endpoint ends all the same. If the wakeup is refused, a thread that sleeps wakes with the next change, or at its
+        // deadline.
+        guarded.reports_end = true;
+        let _ = guarded.update_wakeup(self);
+        let after = guarded.unlock();
+        self.wait_for_commands();
+        drop(released);
+        drop(teardown);
+        // Last: a waker may call the endpoint.
+        drop(after);
+    }
+}

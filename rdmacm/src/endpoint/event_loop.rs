@@ -1,0 +1,68 @@
+//! Calls that do not wait, of event loops.
+//!
+//! An event loop is a waiter of the endpoint for each operation that it has tried in vain, until a call of that operation has
+//! a result. While such a waiter is awake, the descriptor is readable. Every call that does not wait puts those to sleep for
+//! which there is nothing any more, so that the descriptor is readable for nothing at most until the next call.
+
+use super::caller::Caller;
+use super::core::WaiterKind;
+use super::operation::Awaited;
+use super::shared::{Shared, SharedState, SharedStateGuard};
+use super::waker::Wake;
+use crate::error::Result;
+
+impl Shared {
+    /// Records the result of a call that does not wait, and unlocks the state.
+    ///
+    /// # Errors
+    ///
+    /// Those of `epoll_ctl`. If nothing is done about them, the descriptor becomes right with the next change.
+    #[inline]
+    pub(super) fn has_tried_in_loop<'a>(
+        &'a self,
+        mut guarded: SharedStateGuard<'a>,
+        awaited: Awaited,
+        is_done: bool,
+    ) -> Result<()> {
+        if guarded.state.core.end().is_some() {
+            guarded = self.read_late_events(guarded);
+        }
+        if !is_done || guarded.waiters.has_loop() {
+            guarded.record_try(awaited, is_done);
+        }
+        guarded.reports_end = false;
+        guarded.update_wakeup(self)
+    }
+
+    /// Reads what the descriptor reports after the end. Calls find the end without reading, so that otherwise an event that
+    /// comes late would make the descriptor readable forever.
+    #[cold]
+    fn read_late_events<'a>(&'a self, guarded: SharedStateGuard<'a>) -> SharedStateGuard<'a> {
+        // The call returns the end in any case.
+        match self.read_now(guarded, &Caller::EventLoop) {
+            Ok((guarded, _)) => guarded,
+            Err(_) => self.lock_here(),
+        }
+    }
+}
+
+impl SharedState {
+    /// Records the result of a call of an event loop.
+    fn record_try(&mut self, awaited: Awaited, is_done: bool) {
+        let found = self.waiters.find_loop(awaited);
+        match (is_done, found) {
+            (true, Some(id)) => self.remove_waiter(id),
+            (true, None) => {}
+            (false, found) => {
+                self.has_event_loop = true;
+                let id = match found {
+                    Some(id) => id,
+                    None => self.add_waiter(awaited, WaiterKind::EventLoop),
+                };
+                self.waiters.sleeps(id, Wake::EventLoop);
+            }
+        }
+        let Self { waiters, state, .. } = self;
+        waiters.rest_loops(|awaited| state.is_ready(awaited), || Wake::EventLoop);
+    }
+}

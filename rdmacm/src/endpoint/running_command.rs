@@ -1,0 +1,67 @@
+//! [`RunningCommand`], a command that is issued while the state is unlocked.
+
+use std::mem;
+
+use super::shared::{AfterUnlock, Shared, SharedStateGuard};
+use crate::lock::unpoisoned;
+
+/// A command that runs while the state is unlocked. An abort waits until this is dropped.
+#[derive(Debug)]
+#[must_use = "a command is over when this is dropped"]
+pub(super) struct RunningCommand<'a> {
+    shared: &'a Shared,
+    is_over: bool,
+    /// Actions of the guard that was unlocked, which wait until the command is over.
+    after: AfterUnlock<'a>,
+}
+
+impl<'a> SharedStateGuard<'a> {
+    /// Unlocks the state for a command, which the caller issues before it [finishes](RunningCommand::finish) the command.
+    /// Until then no waiter is woken by this thread.
+    ///
+    /// What the command uses of the kernel objects is a share that the caller took before, and drops before it finishes.
+    pub(super) fn begin_command(mut self) -> RunningCommand<'a> {
+        self.guard.running_commands += 1;
+        self.is_unchanged = true;
+        let after = mem::take(&mut self.after);
+        RunningCommand { shared: self.shared, is_over: false, after }
+    }
+}
+
+impl<'a> RunningCommand<'a> {
+    /// Locks the state again after the command.
+    pub(super) fn finish(mut self) -> SharedStateGuard<'a> {
+        self.is_over = true;
+        let mut guarded = self.shared.lock_here();
+        guarded.end_command();
+        guarded.after = mem::take(&mut self.after);
+        guarded
+    }
+}
+
+impl Drop for RunningCommand<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.shared.lock_here().end_command();
+        }
+    }
+}
+
+impl SharedStateGuard<'_> {
+    fn end_command(&mut self) {
+        self.guard.running_commands -= 1;
+        if self.guard.running_commands == 0 {
+            self.shared.commands_done.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    /// Waits until no command runs that was begun before.
+    pub(super) fn wait_for_commands(&self) {
+        let mut guard = unpoisoned(self.locked.lock());
+        while guard.running_commands > 0 {
+            guard = unpoisoned(self.commands_done.wait(guard));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Calls of tasks. A task that finds nothing is a waiter of the endpoint until it is polled again and finds something, or
+//! until its future is dropped.
+
+use std::task::Waker;
+
+#[cfg(feature = "tokio")]
+use super::caller::Caller;
+use super::caller::TaskWaiter;
+#[cfg(feature = "tokio")]
+use super::core::EndReason;
+use super::core::WaiterKind;
+use super::operation::Awaited;
+#[cfg(feature = "tokio")]
+use super::operation::Operation;
+#[cfg(feature = "tokio")]
+use super::shared::Shared;
+use super::shared::SharedStateGuard;
+#[cfg(feature = "tokio")]
+use super::state::State;
+use super::waker::Wake;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+#[cfg(feature = "tokio")]
+use crate::error::Result;
+
+#[cfg(feature = "tokio")]
+impl Shared {
+    /// [`wait_for`](Self::wait_for) of a task, which does not wait: on [`ErrorKind::WouldBlock`] the `waker` is called when the
+    /// state has changed for it. The task has to watch the descriptor too.
+    pub(super) fn until_task<T>(
+        &self,
+        awaited: impl Into<Awaited>,
+        task: &mut TaskWaiter,
+        waker: &Waker,
+        done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
+    ) -> Result<T> {
+        self.wait_as(Caller::Task(task, waker), awaited.into(), done)
+    }
+
+    /// Removes the waiter of a task that stops waiting. What it was woken for wakes another waiter.
+    pub(super) fn forget(&self, operation: Operation, task: &mut TaskWaiter) {
+        let Some(id) = task.0.take() else { return };
+        if let Ok(mut guarded) = self.lock_for(operation) {
+            guarded.remove_waiter(id);
+        }
+    }
+}
+
+impl SharedStateGuard<'_> {
+    /// Records the result of a call of a task, and unlocks the state.
+    pub(super) fn has_tried_in_task(
+        mut self,
+        awaited: Awaited,
+        task: &mut TaskWaiter,
+        waker: &Waker,
+        is_done: bool,
+    ) {
+        if is_done {
+            if let Some(id) = task.0.take() {
+                self.remove_waiter(id);
+            }
+            return;
+        }
+        let id = match task.0 {
+            Some(id) => id,
+            None => self.add_waiter(awaited, WaiterKind::Task),
+        };
+        task.0 = Some(id);
+        self.waiters.sleeps(id, Wake::Task(waker.clone()));
+    }
+}

@@ -1,0 +1,69 @@
+//! The sleep of a thread that waits.
+//!
+//! One thread sleeps on the descriptors and reads the events; the others are parked. When that thread stops waiting, another
+//! one is woken and takes its place: see [`WaiterList::wake_successor`](super::core::WaiterList::wake_successor).
+
+use std::thread;
+use std::time::Instant;
+
+use super::caller::SlowWait;
+use super::core::WaiterKind;
+use super::shared::{Shared, SharedStateGuard};
+use super::waker::{Reader, Wake};
+use crate::error::Result;
+
+impl Shared {
+    /// Sleeps until the state has changed for this thread, or the deadline has passed.
+    pub(super) fn sleep<'a>(
+        &'a self,
+        mut guarded: SharedStateGuard<'a>,
+        wait: &mut SlowWait<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<SharedStateGuard<'a>> {
+        let id = match wait.waiter {
+            Some(id) => id,
+            None => guarded.add_waiter(wait.awaited, WaiterKind::Thread),
+        };
+        wait.waiter = Some(id);
+        if guarded.reader.is_some() {
+            guarded.waiters.sleeps(id, Wake::Thread(thread::current()));
+            drop(guarded);
+            match deadline {
+                None => thread::park(),
+                Some(deadline) => {
+                    thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+                }
+            }
+            let mut guarded = self.lock_here();
+            guarded.waiters.is_awake(id);
+            return Ok(guarded);
+        }
+        let is_apart = guarded.has_event_loop;
+        if is_apart {
+            self.prepare_apart(&guarded)?;
+        } else {
+            guarded.reports_end = false;
+            guarded.update_wakeup(self)?;
+        }
+        guarded.reader = Some(Reader::new(id, is_apart));
+        guarded.waiters.sleeps(id, Wake::Thread(thread::current()));
+        drop(guarded);
+        let ready = match is_apart {
+            true => self.readiness.wait_apart(deadline),
+            false => self.readiness.wait(deadline),
+        };
+        let mut guarded = self.lock_here();
+        guarded.waiters.is_awake(id);
+        guarded.reader = None;
+        let updated = guarded.update_wakeup(self);
+        // Events are reported once: what was reported counts also if the wakeup cannot be disabled.
+        let guarded = self.apply(guarded, ready?)?;
+        updated.map(|()| guarded)
+    }
+
+    /// Creates the epoll instance on which threads sleep while an event loop uses the descriptor of the endpoint.
+    pub(super) fn prepare_apart(&self, guarded: &SharedStateGuard<'_>) -> Result<()> {
+        let (completions, timer) = guarded.state.event_sources();
+        self.readiness.make_apart(&self.channel, completions, timer)
+    }
+}

@@ -1,0 +1,181 @@
+//! The steps of a call that has found nothing: it polls, arms, reads what the descriptor reports, and sleeps.
+
+use std::hint;
+use std::time::Instant;
+
+use super::caller::{Caller, SlowWait};
+use super::operation::Interest;
+use super::readiness::Ready;
+use super::shared::{Shared, SharedStateGuard};
+use super::state::State;
+use crate::error::Result;
+
+/// The number of times that one call reads events, if it does not wait.
+pub(super) const MAX_READS_PER_CALL: u32 = 4;
+
+/// The result of looking at the state once.
+pub(super) enum Progress<T> {
+    Found(T),
+    /// It is not there, but something had completed.
+    Changed,
+    Nothing,
+}
+
+impl Shared {
+    /// Returns the locked state, and whether `done` has found what it wants.
+    pub(super) fn wait_loop<'a>(
+        &'a self,
+        mut guarded: SharedStateGuard<'a>,
+        wait: &mut SlowWait<'_>,
+        done: &mut dyn FnMut(&mut State) -> Option<()>,
+    ) -> Result<(SharedStateGuard<'a>, bool)> {
+        let own = wait.awaited.operation.interest();
+        let mut is_over = false;
+        let mut armed = false;
+        let mut has_read_event = false;
+        let mut at_end = false;
+        loop {
+            // A caller that sleeps has armed for all that do.
+            let interest = guarded.waiters.interest(Some(own)).unwrap_or(own);
+            let mut has_issued;
+            (guarded, has_issued) = self.recover(guarded)?;
+            if has_issued {
+                // What was flushed may have completed by now.
+            } else if busy_polls(&guarded, wait) {
+                if wait.spin.should_check_fds() {
+                    (guarded, _) = self.read_now(guarded, &wait.caller)?;
+                }
+                // Other threads may want to post meanwhile.
+                drop(guarded);
+                hint::spin_loop();
+                guarded = self.lock_here();
+            } else if guarded.state.core.has_unread_event()
+                && guarded.state.may_be_unarmed(interest)
+                && !has_read_event
+            {
+                // An event that was reported before the queues are armed does not disarm them.
+                has_read_event = true;
+                (guarded, _) = self.read_now(guarded, &wait.caller)?;
+            } else {
+                (guarded, has_issued) = self.arm(guarded, interest)?;
+                if has_issued {
+                    armed = true;
+                    has_read_event = false;
+                } else {
+                    is_over = match wait.caller {
+                        // The descriptor, which is level-triggered, reports what is left to read.
+                        Caller::EventLoop if armed && !guarded.state.core.has_unread_event() => {
+                            true
+                        }
+                        Caller::Thread(deadline) => {
+                            guarded = self.sleep(guarded, wait, deadline)?;
+                            wait.caller.deadline_passed()
+                        }
+                        // Nothing had completed of what the descriptor reported.
+                        _ if at_end => true,
+                        _ => {
+                            wait.reads += 1;
+                            let ready;
+                            (guarded, ready) = self.read_now(guarded, &wait.caller)?;
+                            at_end = !ready.event;
+                            at_end && !ready.completion || wait.reads == MAX_READS_PER_CALL
+                        }
+                    };
+                }
+            }
+            // A call whose time is over looks once more: it may not have had the time before.
+            match poll_ready(&mut guarded, interest, &wait.caller, &mut *done)? {
+                Progress::Found(()) => return Ok((guarded, true)),
+                Progress::Changed => {
+                    at_end = false;
+                    is_over |= wait.caller.deadline_passed();
+                }
+                Progress::Nothing => {}
+            }
+            if is_over {
+                return Ok((guarded, false));
+            }
+        }
+    }
+
+    /// Reads what the descriptor reports, without sleeping. Returns what it reported.
+    ///
+    /// Two callers may do so at once, and each gets a part of the reports. A completion event that one of them gets makes all
+    /// armed queues unknown: whichever caller polls next polls those too, and wakes the other one.
+    pub(super) fn read_now<'a>(
+        &'a self,
+        guarded: SharedStateGuard<'a>,
+        caller: &Caller<'_>,
+    ) -> Result<(SharedStateGuard<'a>, Ready)> {
+        let is_apart = guarded.has_event_loop && matches!(caller, Caller::Thread(_));
+        if guarded.reader.is_some_and(|reader| reader.is_apart == is_apart) {
+            // The thread that sleeps there reads it.
+            return Ok((guarded, Ready::default()));
+        }
+        if is_apart {
+            self.prepare_apart(&guarded)?;
+        }
+        let unlocked = guarded.begin_command();
+        let ready = match is_apart {
+            true => self.readiness.wait_apart(Some(Instant::now())),
+            false => self.readiness.now(),
+        };
+        let guarded = unlocked.finish();
+        let ready = ready?;
+        Ok((self.apply(guarded, ready)?, ready))
+    }
+
+    /// Applies what the descriptor reported.
+    pub(super) fn apply<'a>(
+        &'a self,
+        mut guarded: SharedStateGuard<'a>,
+        ready: Ready,
+    ) -> Result<SharedStateGuard<'a>> {
+        if ready.completion {
+            guarded.state.core.on_completion_event();
+        }
+        if ready.gone {
+            guarded.state.is_gone();
+        }
+        if ready.event {
+            guarded = self.read_events(guarded)?;
+        }
+        if ready.timer {
+            guarded.state.keep_alive()?;
+        }
+        Ok(guarded)
+    }
+}
+
+/// Looks at the state, and at what has completed by now.
+#[inline(always)]
+pub(super) fn poll_ready<T>(
+    guarded: &mut SharedStateGuard<'_>,
+    interest: Interest,
+    caller: &Caller<'_>,
+    mut done: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Progress<T>> {
+    let mut progress = Progress::Nothing;
+    loop {
+        if let Some(found) = done(&mut guarded.state) {
+            return Ok(Progress::Found(found));
+        }
+        // There may be completions for other callers without end.
+        let is_over = matches!(progress, Progress::Changed) && caller.deadline_passed();
+        if is_over || !guarded.state.poll(interest)? {
+            return Ok(progress);
+        }
+        progress = Progress::Changed;
+    }
+}
+
+/// Returns `true` if a thread that has found nothing polls once more instead of sleeping.
+#[inline]
+fn busy_polls(guarded: &SharedStateGuard<'_>, wait: &mut SlowWait<'_>) -> bool {
+    match (&wait.caller, &guarded.state.parts) {
+        (Caller::Thread(deadline), Some(parts)) => {
+            wait.spin.should_poll(parts.busy_poll, *deadline)
+        }
+        _ => false,
+    }
+}

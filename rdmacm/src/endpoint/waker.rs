@@ -1,0 +1,42 @@
+//! The ways to wake those that wait for an endpoint.
+
+use std::task::Waker;
+use std::thread::Thread;
+
+use super::core::WaiterId;
+
+/// The thread that sleeps in `epoll_wait`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader {
+    pub(super) id: WaiterId,
+    /// It sleeps apart from the descriptor of the endpoint.
+    pub(super) is_apart: bool,
+    /// It is to wake, and the wakeup of the descriptor stays enabled until it does, unless it sleeps apart.
+    pub(super) is_woken: bool,
+}
+
+impl Reader {
+    pub(super) fn new(id: WaiterId, is_apart: bool) -> Self {
+        Self { id, is_apart, is_woken: false }
+    }
+}
+
+/// The way to wake a waiter.
+#[derive(Debug)]
+pub(super) enum Wake {
+    /// A thread that is parked or sleeps in `epoll_wait`.
+    Thread(Thread),
+    Task(Waker),
+    /// An event loop, which the wakeup of the descriptor wakes.
+    EventLoop,
+}
+
+impl Wake {
+    pub(super) fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+            Self::EventLoop => {}
+        }
+    }
+}

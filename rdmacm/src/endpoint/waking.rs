@@ -1,0 +1,82 @@
+//! The waiters that are woken before the state is unlocked, and the wakeup of the descriptor.
+
+use super::core::{WaiterId, WaiterKind};
+use super::operation::Awaited;
+use super::shared::{Shared, SharedState};
+use super::waker::{Reader, Wake};
+use crate::error::Result;
+
+impl SharedState {
+    /// Wakes the waiters that can go on, and one more if otherwise no event would reach those that sleep.
+    pub(super) fn wake_waiters(&mut self, shared: &Shared, mut wake: impl FnMut(Wake)) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        let available = self.state.available();
+        let all = self.waiters.interest(None);
+        let Self { state, waiters, reader, .. } = self;
+        let mut reader_to_wake = None;
+        let mut wake = |id, waker| match (*reader, waker) {
+            (Some(reader), waker) if reader.id == id => reader_to_wake = Some((reader, waker)),
+            // The wakeup is updated afterwards.
+            (_, Wake::EventLoop) => {}
+            (_, waker) => wake(waker),
+        };
+        waiters.wake_ready(&available, |awaited| state.has_result(awaited), &mut wake);
+        let needs_one = || all.is_some_and(|interest| state.needs_caller(interest));
+        waiters.wake_successor(reader.is_some(), needs_one, &mut wake);
+        if let Some((reader, waker)) = reader_to_wake {
+            self.wake_reader(shared, reader, waker);
+        }
+    }
+
+    /// Wakes the thread that sleeps in `epoll_wait`.
+    fn wake_reader(&mut self, shared: &Shared, reader: Reader, waker: Wake) {
+        self.reader = Some(Reader { is_woken: true, ..reader });
+        let woken = match reader.is_apart {
+            true => shared.readiness.wake_apart(),
+            false => self.update_wakeup(shared),
+        };
+        if woken.is_err() {
+            // It still sleeps: the next change wakes it.
+            self.reader = Some(reader);
+            self.waiters.sleeps(reader.id, waker);
+        }
+    }
+
+    /// Enables or disables the wakeup of the descriptor, as the state wants it: for event loops that are to try again, and
+    /// for a thread that sleeps on the descriptor and is to wake. Such a thread is also to wake if there is an event loop,
+    /// from which it would take the events: it sleeps apart from then on.
+    ///
+    /// # Errors
+    ///
+    /// Those of `epoll_ctl`; nothing has changed then.
+    #[inline]
+    pub(super) fn update_wakeup(&mut self, shared: &Shared) -> Result<()> {
+        let has_loop = self.waiters.has_loop();
+        let wakes_reader =
+            |reader: Reader| !reader.is_apart && (reader.is_woken || has_loop || self.reports_end);
+        let is_enabled = self.reports_end
+            || self.waiters.has_awake_loop()
+            || self.reader.is_some_and(wakes_reader);
+        if self.is_wakeup_enabled != is_enabled {
+            shared.readiness.set_wakeup(is_enabled)?;
+            self.is_wakeup_enabled = is_enabled;
+        }
+        Ok(())
+    }
+
+    /// Adds a waiter for `awaited`, which is awake.
+    pub(super) fn add_waiter(&mut self, awaited: Awaited, kind: WaiterKind) -> WaiterId {
+        if self.waiters.is_empty() {
+            // Changes before this concern no waiter.
+            self.state.forget_changes();
+        }
+        self.waiters.add(awaited, kind)
+    }
+
+    /// Removes a waiter that stops waiting.
+    pub(super) fn remove_waiter(&mut self, id: WaiterId) {
+        self.waiters.remove(id);
+    }
+}

@@ -1,7 +1,7 @@
 //! Locks, and a check of what is done under them.
 //!
 //! Other callers wait for the lock of an endpoint, so no command of the kernel is issued under it, besides those of the data
-//! path. [`NoCommands`] is a part of the guard of such a lock; where a command is issued, [`forbids_commands`] is asserted to be
+//! path. [`NoCommands`] is a part of the guard of such a lock; where a command is issued, `forbids_commands` is asserted to be
 //! `false`. Both exist in builds with debug assertions, which the tests are, and cost nothing in others.
 
 #[cfg(debug_assertions)]

@@ -3,6 +3,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The rest of the bytes that a fuzz target was called with.
+#[derive(Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {

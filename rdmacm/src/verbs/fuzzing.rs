@@ -34,7 +34,7 @@ pub fn completions(bytes: &[u8]) {
     }
 
     let attributes: ib_uverbs_qp_attr = input().value();
-    assert!(!attributes::modification(0, &attributes.into()).as_bytes().is_empty());
+    assert!(!attributes::modification(0, &attributes).as_bytes().is_empty());
     let device: ib_uverbs_query_device_resp = input().value();
     let port: ib_uverbs_query_port_resp = input().value();
     let pair: ib_uverbs_query_qp_resp = input().value();

@@ -32,6 +32,8 @@ use super::same::equal_if_same;
 use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
 use super::xrc_domain::XrcDomain;
 use crate::driver::CreateSrq;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
 use crate::registry::Token;
 

@@ -1,6 +1,6 @@
 //! Completion queues.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_resize_cq, ib_uverbs_wc};
@@ -8,6 +8,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_resize_cq, ib_uverbs_
 use super::device_context::DeviceContext;
 use super::drain_marker::DrainMarker;
 use super::injected::{InjectedCompletions, WakeupRequest};
+use crate::concurrent::AtomicU32;
 use crate::driver::{
     Arm, CqControlOps as _, CqOps as _, CreateError, CreatedCq, Driver as _, PollError,
 };

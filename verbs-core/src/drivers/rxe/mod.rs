@@ -57,10 +57,12 @@ impl BuiltIn for Rxe {
 // SAFETY: the kernel completes a request when the device no longer uses its memory, and each slot of a
 // ring is taken once.
 unsafe impl Driver for Rxe {
-    type CqRing = CqRing;
+    // Boxed: they are larger than those of other drivers, and an object has room for the largest, also while its rings are
+    // elsewhere.
+    type CqRing = Box<CqRing>;
     type CqControl = ArmedByCommand;
-    type SendRing = SendRing;
-    type RecvRing = RecvRing;
+    type SendRing = Box<SendRing>;
+    type RecvRing = Box<RecvRing>;
     type QpData = ();
 
     fn capabilities(&self) -> Capabilities {
@@ -80,7 +82,7 @@ unsafe impl Driver for Rxe {
         match Queue::map(cx.file(), &driver.mi, 0, None) {
             Ok(queue) => Ok(CreatedCq {
                 response,
-                ring: CqRing { queue },
+                ring: Box::new(CqRing { queue }),
                 control: ArmedByCommand,
                 memory: None,
             }),
@@ -110,6 +112,7 @@ unsafe impl Driver for Rxe {
         // Linux 6.1 answers what was asked for.
         response.max_send_wr = send.capacity();
         response.max_recv_wr = recv.as_ref().map_or(0, |recv| recv.queue.capacity());
+        let (send, recv) = (Box::new(send), recv.map(Box::new));
         Ok(CreatedQp { response, send, recv, data: (), memory: None })
     }
 
@@ -123,7 +126,7 @@ unsafe impl Driver for Rxe {
             Ok(ring) => {
                 // Linux 6.1 answers what was asked for.
                 response.max_wr = ring.queue.capacity();
-                Ok(CreatedSrq { response, ring, memory: None })
+                Ok(CreatedSrq { response, ring: Box::new(ring), memory: None })
             }
             Err(errno) => Err(discard_srq(cx, response.srq_handle, errno)),
         }

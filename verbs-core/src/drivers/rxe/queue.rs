@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use verbs_abi::rxe::{mminfo, rxe_queue_buf};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-#[cfg(all(test, loom))]
+#[cfg(loom)]
 use crate::concurrent::FromPtr as _;
 use crate::concurrent::{AtomicU32, reads, writes};
 use crate::driver::checks::total;

@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
 use zerocopy::{Immutable, IntoBytes};
 
-#[cfg(all(test, loom))]
+#[cfg(loom)]
 use crate::concurrent::FromPtr as _;
 use crate::concurrent::{AtomicU8, AtomicU16, AtomicU32, fence, reads, writes};
 use crate::driver::{PostError, Posted};

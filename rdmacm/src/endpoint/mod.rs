@@ -120,6 +120,8 @@ mod settings;
 mod shared;
 mod spin;
 mod state;
+#[cfg(feature = "tokio")]
+mod task;
 mod timer;
 #[cfg(feature = "tokio")]
 pub mod tokio;

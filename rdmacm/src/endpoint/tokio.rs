@@ -6,7 +6,7 @@
 //! not wait.
 //!
 //! ```no_run
-#![doc = include_str!("../../../examples/tokio_echo.rs")]
+#![doc = include_str!("../../examples/tokio_echo.rs")]
 //! ```
 //!
 //! # Waiting
@@ -60,14 +60,4 @@
 #[cfg(doc)]
 use super::{Buffer, Connector, Export, Group, Incoming, Message, Peer};
 
-mod connection;
-mod datagrams;
-mod establish;
-mod listener;
-mod off;
-mod remote;
-mod waiting;
-
-pub use connection::Connection;
-pub use datagrams::DatagramSocket;
-pub use listener::Listener;
+pub use super::task::{Connection, DatagramSocket, Listener};

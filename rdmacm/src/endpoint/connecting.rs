@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "tokio")]
 use nix::sys::epoll::Epoll;
 
 use super::connection::Connection;
@@ -201,8 +200,7 @@ impl Connecting {
         }
     }
 
-    /// What its descriptor is of, and the connection's.
-    #[cfg(feature = "tokio")]
+    /// Returns the epoll instance of the attempt, and of the connection.
     pub(super) fn epoll(&self) -> Arc<Epoll> {
         Arc::clone(&self.readiness.epoll)
     }

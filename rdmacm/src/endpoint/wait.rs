@@ -45,7 +45,6 @@ enum WaitMode<'m> {
     /// The thread sleeps until the deadline.
     Blocking(Option<Instant>),
     /// It returns at once; the waker is called when it is to try again.
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "there are no tasks"))]
     Task(&'m mut TaskWaiter, &'m Waker),
 }
 
@@ -108,7 +107,6 @@ impl Shared {
 
     /// [`until`](Self::until) of a task, which does not wait: on [`ErrorKind::WouldBlock`] the `waker` is called when the
     /// state has changed for it. The task has to watch the descriptor too.
-    #[cfg(feature = "tokio")]
     pub(super) fn until_task<T>(
         &self,
         operation: Operation,
@@ -121,7 +119,6 @@ impl Shared {
     }
 
     /// Removes the waiter of a task that stops waiting. What it was woken for wakes another waiter.
-    #[cfg(feature = "tokio")]
     pub(super) fn forget(&self, operation: Operation, task: &mut TaskWaiter) {
         let Some(id) = task.0.take() else { return };
         if let Ok(mut guarded) = self.lock_for(operation) {

@@ -1,80 +1,142 @@
-//! A connection of tasks.
+//! [`Connection`], a reliable connection whose calls are awaited.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time;
-
-use super::off::{Slow, cancelled, off, refused};
+use super::blocking_pool::{DropOnBlockingPool, run_blocking};
+use super::deadline::until_deadline;
+use super::default_runtime::default_runtime;
+use super::establish::{Established, establish};
+use super::failure::{cancelled, refused};
+use super::runtime::Runtime;
 use super::waiting::until;
+use super::watch::Watch;
+use crate::addr::Address;
 #[cfg(doc)]
 use crate::endpoint;
-use crate::endpoint::Connection as Blocking;
-use crate::endpoint::Counters;
-use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::core::EndReason;
-use crate::endpoint::sending::AT_ONCE;
+use crate::endpoint::deadline::within;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
+use crate::endpoint::{Connection as Blocking, Connector, Counters};
 use crate::error::{ErrorKind, Result};
-use crate::sys::reactor::Watched;
-use crate::verbs::SendOperation;
 
-/// A reliable connection that carries messages both ways, in the order in which they are sent: for
-/// tasks.
+/// A reliable connection that carries messages in both directions, in order, for tasks.
 ///
-/// Of [`connect`](Self::connect) or [`accept`](Self::accept). In all but waiting it is as an
-/// [`endpoint::Connection`], which says more. `Send + Sync`: any task may call anything at any time.
-/// Where several receive, each message goes to one of them.
+/// Created by [`connect`](Self::connect) or [`Incoming::accept`](super::Incoming::accept). All methods take `&self` and
+/// may be called by any task at any time; if several tasks receive, each message is delivered to one of them. Apart from
+/// waiting, it behaves as an [`endpoint::Connection`], which is documented in more detail.
 ///
 /// A clone is another handle of the connection, for another task: see
-/// [`endpoint::Connection`](endpoint::Connection#clones). Dropping the last handle is
-/// [`abort`](Self::abort), for which nobody waits.
+/// [`endpoint::Connection`](endpoint::Connection#clones). Dropping the last handle is [`abort`](Self::abort) without
+/// waiting for it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::{Connector, task::Connection};
+/// use std::{net::SocketAddr, time::Duration};
+///
+/// async fn ask(server: SocketAddr) -> rdmacm::Result<()> {
+///     let connection = Connection::connect(&Connector::new(), server).await?;
+///     connection.post_bytes(b"hello").await?;
+///     if let Some(answer) = connection.recv().await? {
+///         println!("{}", String::from_utf8_lossy(&answer));
+///     }
+///     connection.close(Duration::from_secs(10)).await
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Connection {
     handle: Arc<Handle>,
 }
 
-/// A connection that a runtime watches.
+/// A connection whose descriptor a runtime watches.
 struct Handle {
-    // First: nobody watches what is closed.
-    watched: Watched,
-    connection: Slow<Blocking>,
+    // Declared first: the runtime forgets the descriptor before it is closed.
+    watch: Watch,
+    connection: DropOnBlockingPool<Blocking>,
 }
 
 impl Connection {
-    /// One of tasks of the runtime that this is called in.
+    /// Connects to a listener at `server`, on the [default runtime](super#runtimes): see [`Connector::connect`].
     ///
     /// # Errors
     ///
-    /// - EEXIST if the runtime watches another clone of `connection` already.
-    /// - ENOMEM, ENOSPC and EINVAL if the runtime cannot watch as many descriptors.
+    /// The errors of [`connect_with`](Self::connect_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
     ///
-    /// # Panics
+    /// # Cancel safety
     ///
-    /// Outside of a runtime, and in one without I/O.
-    #[track_caller]
-    pub fn from_blocking(connection: Blocking) -> Result<Self> {
-        Self::of(Slow::new(connection), None)
+    /// If the future is dropped, the attempt ends and nothing is left of it.
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_create_ep")]
+    pub async fn connect(connector: &Connector, server: impl Into<Address>) -> Result<Self> {
+        Self::connect_with(connector, server, default_runtime()?).await
     }
 
-    /// That of a connection whose descriptor may be watched already.
-    #[track_caller]
-    pub(super) fn of(connection: Slow<Blocking>, watched: Option<Watched>) -> Result<Self> {
-        let watched = match watched {
-            Some(watched) => watched,
+    /// Connects to a listener at `server`, on `runtime`: see [`Connector::connect`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`Connector::connect`].
+    /// - The errors of [`from_blocking_with`](Self::from_blocking_with).
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the attempt ends and nothing is left of it.
+    pub async fn connect_with(
+        connector: &Connector,
+        server: impl Into<Address>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        // The time begins here: the attempt may have to wait for a thread.
+        let overall = connector.overall();
+        let (connector, server) = (connector.clone(), server.into());
+        let established = establish(&runtime, move || connector.start_by(server, overall)).await;
+        Self::established(established?)
+    }
+
+    /// Converts a connection into one for tasks of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(connection: Blocking) -> Result<Self> {
+        Self::from_blocking_with(connection, default_runtime()?)
+    }
+
+    /// Converts a connection into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// - EEXIST if the runtime watches another clone of `connection` already.
+    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    pub fn from_blocking_with(connection: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::established((DropOnBlockingPool::new(connection, &runtime), None))
+    }
+
+    /// Makes a handle of a connection whose descriptor may be watched already.
+    pub(super) fn established((connection, watch): Established) -> Result<Self> {
+        let watch = match watch {
+            Some(watch) => watch,
             None => {
                 let shared = &connection.shared;
-                let watched = Watched::new(Arc::clone(&shared.readiness.epoll));
-                watched.map_err(|error| refused("watch", shared.name.clone(), &error))?
+                let epoll = Arc::clone(&shared.readiness.epoll);
+                let watch = Watch::new(&**connection.runtime(), epoll);
+                watch.map_err(|error| refused("watch", shared.name.clone(), &error))?
             }
         };
-        Ok(Self { handle: Arc::new(Handle { watched, connection }) })
+        Ok(Self { handle: Arc::new(Handle { watch, connection }) })
     }
 
-    /// Converts this handle into one for threads. Other clones stay handles of tasks.
+    /// Converts this handle into a blocking one. Other clones stay handles for tasks.
     pub fn into_blocking(self) -> Blocking {
         match Arc::try_unwrap(self.handle) {
             Ok(handle) => handle.connection.into_inner(),
@@ -82,145 +144,54 @@ impl Connection {
         }
     }
 
-    /// The local address; `None` for one of InfiniBand.
+    /// Returns the local address, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.blocking().local_addr()
     }
 
-    /// The peer's address; `None` for one of InfiniBand.
+    /// Returns the peer's address, or `None` for an InfiniBand address.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.blocking().peer_addr()
     }
 
-    /// What the peer's program sent along: see [`endpoint::Connection::private_data`].
+    /// Returns the private data of the peer: see [`endpoint::Connection::private_data`].
     pub fn private_data(&self) -> &[u8] {
         self.blocking().private_data()
     }
 
-    /// What it has done so far: see [`endpoint::Connection::counters`].
+    /// Returns what the connection has done so far: see [`endpoint::Connection::counters`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
     pub fn counters(&self) -> Result<Counters> {
         self.blocking().counters()
     }
 
-    /// A buffer to send, when there is one: see [`endpoint::Connection::buffer`].
-    ///
-    /// Dropped before, it has taken none.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`endpoint::Connection::buffer`].
-    pub async fn buffer(&self) -> Result<Buffer> {
-        let memory = self.until(Operation::Take, State::buffer).await?;
-        Ok(Buffer::new(memory, self.shared()))
-    }
-
-    /// Sends the message in `buffer`, without waiting until that is done:
-    /// [`endpoint::Connection::post`], which says all.
+    /// Sends all posted messages, tells the peer of the end and waits for its answer, for at most `timeout`; then ends the
+    /// connection: see [`endpoint::Connection::close`].
     ///
     /// # Errors
     ///
-    /// Those of it.
-    #[doc(alias = "rdma_post_send")]
-    pub fn post(&self, buffer: Buffer) -> Result<()> {
-        self.blocking().post(buffer)
-    }
-
-    /// Sends `bytes` as a message, when there is a buffer to copy them into: see
-    /// [`endpoint::Connection::post_bytes`].
+    /// - The errors of [`endpoint::Connection::close`].
+    /// - [`ErrorKind::Unsupported`] if it is awaited where the runtime has no timers: outside of Tokio's, for example.
     ///
-    /// Dropped before, it has sent nothing.
+    /// The connection has ended in these cases too.
     ///
-    /// # Errors
+    /// # Cancel safety
     ///
-    /// Those of [`endpoint::Connection::post_bytes`].
-    pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
-        self.shared().check_length(bytes.len())?;
-        if bytes.len() > AT_ONCE {
-            let mut buffer = self.buffer().await?;
-            buffer.copy_from(bytes)?;
-            return self.post(buffer);
-        }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
-            .await?
-            .map_err(|error| self.shared().not_posted(Operation::Send, error))
-    }
-
-    /// Sends the message in `buffer`, and gives the buffer back when that is done: see
-    /// [`endpoint::Connection::send`].
-    ///
-    /// Dropped before it is polled, it sends nothing, and the buffer goes back to the connection;
-    /// later, the message is on its way, as one that was [posted](Self::post).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`endpoint::Connection::send`].
-    pub async fn send(&self, buffer: Buffer) -> Result<Buffer> {
-        let operation = buffer.operation();
-        self.carry_out(Operation::Send, buffer, operation).await
-    }
-
-    /// Posts a buffer, and waits until it is back. Dropped before, the buffer goes to the connection
-    /// then.
-    pub(super) async fn carry_out(
-        &self,
-        what: Operation,
-        buffer: Buffer,
-        operation: SendOperation<'_>,
-    ) -> Result<Buffer> {
-        let mut wanted = self.shared().start_wanted(what, buffer, operation)?;
-        let memory = self.until(what, |state| state.sent(wanted.index)).await?;
-        Ok(wanted.back(memory))
-    }
-
-    /// Waits until what was posted has been sent: see [`endpoint::Connection::flush`].
-    ///
-    /// It may be dropped at any time.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`endpoint::Connection::flush`].
-    pub async fn flush(&self) -> Result<()> {
-        self.until(Operation::Flush, State::flushed).await
-    }
-
-    /// The next message, or `None` where the peer has ended the connection: see
-    /// [`endpoint::Connection::recv`].
-    ///
-    /// Dropped before, it has taken none.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`endpoint::Connection::recv`].
-    #[doc(alias = "rdma_post_recv")]
-    #[doc(alias = "rdma_get_recv_comp")]
-    pub async fn recv(&self) -> Result<Option<Message>> {
-        let arrived = self.until(Operation::Receive, State::message).await?;
-        Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
-    }
-
-    /// Ends the connection in good order, within `timeout`: see [`endpoint::Connection::close`].
-    ///
-    /// Dropped before it is polled, it does nothing. Dropped while it waits until all is sent, or for
-    /// the peer's answer, the connection is there still, but the peer may have been told of its end,
-    /// or be told yet: then messages are received, and none sent. It may be closed again, or aborted.
-    /// Dropped later, in the [abort](Self::abort) that is the end of it, that goes on.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`endpoint::Connection::close`].
-    ///
-    /// # Panics
-    ///
-    /// Where it is awaited outside of a runtime, or in one without time, as all that waits for time.
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped while it waits for the messages or
+    /// for the peer, the peer may have been told of the end, or will be: messages are received, but none can be posted. The
+    /// connection may be closed again, or aborted. If it is dropped later, the [abort](Self::abort) at the end goes on.
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub async fn close(&self, timeout: Duration) -> Result<()> {
-        let late = |_| Err(self.shared().error(Operation::Close, ErrorKind::TimedOut));
-        let closed = time::timeout(timeout, self.end()).await.unwrap_or_else(late);
+        let runtime = &**self.runtime();
+        let closed = match until_deadline(runtime, within(timeout), self.end()).await {
+            Ok(Some(closed)) => closed,
+            Ok(None) => Err(self.shared().error(Operation::Close, ErrorKind::TimedOut)),
+            Err(error) => Err(refused(Operation::Close.name(), self.shared().name.clone(), &error)),
+        };
         self.abort().await;
         closed
     }
@@ -228,41 +199,51 @@ impl Connection {
     async fn end(&self) -> Result<()> {
         if self.until(Operation::Close, State::close).await? {
             let shared = Arc::clone(self.shared());
-            let told = off(move || shared.announce_close()).await;
+            let told = self.run_blocking(move || shared.announce_close()).await;
             let name = || self.shared().name.clone();
             told.ok_or_else(|| cancelled(Operation::Close.name(), name()))??;
         }
         self.until(Operation::Close, State::closed).await
     }
 
-    /// Ends the connection at once, as [`endpoint::Connection::abort`], and waits until the kernel's
-    /// objects are gone.
+    /// Ends the connection at once and waits until its kernel objects are destroyed: see
+    /// [`endpoint::Connection::abort`].
     ///
-    /// Dropped before it is polled, it does nothing; later, the end goes on.
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end goes on.
     pub async fn abort(&self) {
         let shared = Arc::clone(self.shared());
-        if off(move || shared.abort()).await.is_none() {
+        if self.run_blocking(move || shared.abort()).await.is_none() {
             self.blocking().abort();
         }
     }
 
-    /// The connection without the runtime.
+    pub(super) async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        run_blocking(self.runtime(), work).await
+    }
+
+    pub(super) fn runtime(&self) -> &Arc<dyn Runtime> {
+        self.handle.connection.runtime()
+    }
+
     pub(super) fn blocking(&self) -> &Blocking {
         &self.handle.connection
     }
 
-    /// The core of it.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.blocking().shared
     }
 
-    /// Waits until `done` finds the state as it wants it.
     pub(super) async fn until<T>(
         &self,
         operation: Operation,
         done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
-        until(self.shared(), &self.handle.watched, operation, done).await
+        until(self.shared(), &self.handle.watch, operation, done).await
     }
 }
 

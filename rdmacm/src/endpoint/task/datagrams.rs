@@ -1,10 +1,15 @@
-//! A datagram socket of tasks.
+//! [`DatagramSocket`], which sends and receives datagrams, for tasks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::off::{Slow, cancelled, off, refused};
+use super::blocking_pool::{DropOnBlockingPool, run_blocking};
+use super::default_runtime::default_runtime;
+use super::failure::{cancelled, refused};
+use super::group::Group;
+use super::runtime::Runtime;
 use super::waiting::until;
+use super::watch::Watch;
 use crate::addr::Address;
 use crate::cm::Membership;
 use crate::endpoint::buffer::{Buffer, Message};
@@ -13,107 +18,119 @@ use crate::endpoint::group::Joining;
 use crate::endpoint::resolving::Resolving;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Group, Peer};
+use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Peer};
 use crate::error::Result;
-use crate::sys::reactor::Watched;
 #[cfg(doc)]
 use crate::{endpoint, error::ErrorKind};
 
-/// Sends and receives datagrams: for tasks.
+/// Sends and receives datagrams, for tasks.
 ///
-/// In all but waiting it is as an [`endpoint::DatagramSocket`], which says more. `Send + Sync`: any
-/// task may call anything at any time. Where several receive, each datagram goes to one of them.
+/// All methods take `&self` and may be called by any task at any time; if several tasks receive, each datagram is delivered
+/// to one of them. Apart from waiting, it behaves as an [`endpoint::DatagramSocket`], which is documented in more detail.
 ///
-/// Peers that ask for the socket are answered while a task waits in one of its calls: one that
-/// [receives](Self::recv_from) does.
+/// Peers that resolve the socket are answered while a task waits in one of its calls, for example in
+/// [`recv_from`](Self::recv_from).
 ///
-/// Dropping it is [`abort`](Self::abort), for which nobody waits.
+/// Dropping the socket is [`abort`](Self::abort) without waiting for it.
 #[derive(Debug)]
 pub struct DatagramSocket {
-    // First: nobody watches what is closed.
-    watched: Watched,
-    socket: Slow<Blocking>,
+    // Declared first: the runtime forgets the descriptor before it is closed.
+    watch: Watch,
+    socket: DropOnBlockingPool<Blocking>,
 }
 
 impl DatagramSocket {
-    /// Makes a socket on a local address: see [`endpoint::DatagramSocket::bind`].
-    ///
-    /// Dropped before, it leaves nothing.
+    /// Creates a socket on a local address, on the [default runtime](super#runtimes): see
+    /// [`endpoint::DatagramSocket::bind`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::bind`], and of [`from_blocking`](Self::from_blocking);
-    /// ECANCELED where the runtime ends.
+    /// - The errors of [`endpoint::DatagramSocket::bind`].
+    /// - The errors of [`from_blocking`](Self::from_blocking).
+    /// - ECANCELED if the runtime ends.
     ///
-    /// # Panics
+    /// # Cancel safety
     ///
-    /// As [`from_blocking`](Self::from_blocking).
+    /// If the future is dropped, nothing is left of the socket.
     #[doc(alias = "rdma_bind_addr")]
     pub async fn bind(address: impl Into<Address>, settings: &DatagramSettings) -> Result<Self> {
+        let runtime = default_runtime()?;
         let (address, settings) = (address.into(), settings.clone());
-        let bound = off(move || Blocking::bind(address, &settings).map(Slow::new)).await;
-        let late = || cancelled("bind a datagram socket to", address.to_string());
-        Self::of(bound.ok_or_else(late)??)
+        let owner = Arc::clone(&runtime);
+        let bind = move || {
+            let bound = Blocking::bind(address, &settings);
+            bound.map(|socket| DropOnBlockingPool::new(socket, &owner))
+        };
+        let ended = || cancelled("bind a datagram socket to", address.to_string());
+        Self::of(run_blocking(&runtime, bind).await.ok_or_else(ended)??)
     }
 
-    /// One of tasks of the runtime that this is called in.
+    /// Converts a socket into one for tasks of the [default runtime](super#runtimes).
     ///
     /// # Errors
     ///
-    /// ENOMEM, ENOSPC and EINVAL where the runtime cannot watch as many descriptors.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a runtime, and in one without I/O.
-    #[track_caller]
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
     pub fn from_blocking(socket: Blocking) -> Result<Self> {
-        Self::of(Slow::new(socket))
+        Self::from_blocking_with(socket, default_runtime()?)
     }
 
-    #[track_caller]
-    fn of(socket: Slow<Blocking>) -> Result<Self> {
+    /// Converts a socket into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    pub fn from_blocking_with(socket: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::of(DropOnBlockingPool::new(socket, &runtime))
+    }
+
+    fn of(socket: DropOnBlockingPool<Blocking>) -> Result<Self> {
         let shared = &socket.shared;
-        let watched = Watched::new(Arc::clone(&shared.readiness.epoll));
-        let watched = watched.map_err(|error| refused("watch", shared.name.clone(), &error))?;
-        Ok(Self { watched, socket })
+        let watch = Watch::new(&**socket.runtime(), Arc::clone(&shared.readiness.epoll));
+        let watch = watch.map_err(|error| refused("watch", shared.name.clone(), &error))?;
+        Ok(Self { watch, socket })
     }
 
-    /// One of threads.
+    /// Converts this into a blocking socket.
     pub fn into_blocking(self) -> Blocking {
         self.socket.into_inner()
     }
 
-    /// The address that it is bound to; `None` for one of InfiniBand.
+    /// Returns the local address, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// The number of the socket's queue pair, by which its peers know it.
+    /// Returns the number of the queue pair of the socket, by which its peers know it.
     pub fn qp_num(&self) -> u32 {
         self.socket.qp_num()
     }
 
-    /// The bytes of the longest datagram: see [`endpoint::DatagramSocket::mtu`].
+    /// Returns the length of the longest datagram in bytes: see [`endpoint::DatagramSocket::mtu`].
     pub fn mtu(&self) -> usize {
         self.socket.mtu()
     }
 
-    /// What it has done so far: see [`endpoint::DatagramSocket::counters`].
+    /// Returns what the socket has done so far: see [`endpoint::DatagramSocket::counters`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
     pub fn counters(&self) -> Result<Counters> {
         self.socket.counters()
     }
 
-    /// Asks at `address` where to send: see [`endpoint::DatagramSocket::resolve_peer`].
-    ///
-    /// Dropped before, the question is given up.
+    /// Resolves the socket that is bound to `address`: see [`endpoint::DatagramSocket::resolve_peer`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::resolve_peer`].
+    /// The errors of [`endpoint::DatagramSocket::resolve_peer`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the resolution is canceled.
     #[doc(alias = "rdma_connect")]
     pub async fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
         let resolving = Resolving::start(self.shared(), address.into())?;
@@ -121,42 +138,52 @@ impl DatagramSocket {
         self.until(Operation::Resolve, outcome).await?.into_outcome()
     }
 
-    /// A buffer to send, when there is one: see [`endpoint::DatagramSocket::buffer`].
-    ///
-    /// Dropped before, it has taken none.
+    /// Takes a send buffer, waiting until one is free: see [`endpoint::DatagramSocket::buffer`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::buffer`].
+    /// The errors of [`endpoint::DatagramSocket::buffer`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no buffer was taken.
     pub async fn buffer(&self) -> Result<Buffer> {
         let memory = self.until(Operation::Take, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))
     }
 
-    /// Sends the datagram in `buffer` to `peer`, without waiting until that is done: see
+    /// Posts the datagram in `buffer` to `peer` without waiting until it is sent: see
     /// [`endpoint::DatagramSocket::post_to`].
     ///
-    /// Waits only with the first datagram to a peer, for which the kernel makes an address handle, and
-    /// on RoCE looks for the way. Dropped before, nothing is sent, and the buffer goes back to the
-    /// socket.
+    /// It waits only for the first datagram to a peer, for which the kernel creates an address handle and, on RoCE,
+    /// resolves the route.
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::post_to`]; ECANCELED where the runtime ends.
+    /// - The errors of [`endpoint::DatagramSocket::post_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing is sent, and the buffer returns to the socket.
     pub async fn post_to(&self, buffer: Buffer, peer: &Peer) -> Result<()> {
         self.prepare(peer).await?;
         self.socket.post_to(buffer, peer)
     }
 
-    /// Sends `bytes` to `peer` as a datagram, when there is a buffer to copy them into: see
+    /// Posts `bytes` to `peer` as a datagram, waiting until a buffer is free to copy them into: see
     /// [`endpoint::DatagramSocket::post_bytes_to`].
     ///
-    /// Waits with the first datagram to a peer as [`post_to`](Self::post_to). Dropped before, it has
-    /// sent nothing.
+    /// For the first datagram to a peer it waits as [`post_to`](Self::post_to) does.
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::post_bytes_to`]; ECANCELED where the runtime ends.
+    /// - The errors of [`endpoint::DatagramSocket::post_bytes_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was posted.
     pub async fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
         self.shared().check_length(bytes.len())?;
         self.prepare(peer).await?;
@@ -164,16 +191,19 @@ impl DatagramSocket {
         self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
     }
 
-    /// Sends the datagram in `buffer` to `peer`, and gives the buffer back when the device has sent it:
-    /// see [`endpoint::DatagramSocket::send_to`].
-    ///
-    /// Dropped before it is polled, it sends nothing, and neither does it before the kernel has made
-    /// an address handle for a first datagram: the buffer goes back to the socket. Later, the datagram
-    /// is on its way, as one that was [posted](Self::post_to).
+    /// Sends the datagram in `buffer` to `peer`, waits until it is sent, and returns the buffer: see
+    /// [`endpoint::DatagramSocket::send_to`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::send_to`]; ECANCELED where the runtime ends.
+    /// - The errors of [`endpoint::DatagramSocket::send_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, or before the kernel has created the address handle for a first
+    /// datagram, nothing is sent. If it is dropped later, the datagram is in flight, as one that was
+    /// [posted](Self::post_to). The buffer returns to the socket in all cases.
     pub async fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
         self.prepare(peer).await?;
         let operation = self.socket.operation(&buffer, peer)?;
@@ -182,49 +212,55 @@ impl DatagramSocket {
         Ok(wanted.back(memory))
     }
 
-    /// Has the address handle of `peer` made, if it is not there.
+    /// Creates the address handle of `peer`, unless it has one.
     async fn prepare(&self, peer: &Peer) -> Result<()> {
         const OPERATION: &str = Operation::Send.name();
         if peer.is_ready() {
             return Ok(());
         }
         let (peer, mark) = (peer.clone(), Arc::clone(&self.socket.mark));
-        let made = off(move || peer.address(OPERATION, &mark).map(drop)).await;
-        made.ok_or_else(|| cancelled(OPERATION, self.shared().name.clone()))?
+        let create = move || peer.address(OPERATION, &mark).map(drop);
+        let created = run_blocking(self.socket.runtime(), create).await;
+        created.ok_or_else(|| cancelled(OPERATION, self.shared().name.clone()))?
     }
 
-    /// Waits until what was posted has been sent: see [`endpoint::DatagramSocket::flush`].
-    ///
-    /// It may be dropped at any time; that something was lost the next call says then.
+    /// Waits until all posted datagrams are sent: see [`endpoint::DatagramSocket::flush`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::flush`].
+    /// The errors of [`endpoint::DatagramSocket::flush`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next call reports what the future would have.
     pub async fn flush(&self) -> Result<()> {
         self.until(Operation::Flush, State::flushed).await
     }
 
-    /// The next datagram, and who has sent it: see [`endpoint::DatagramSocket::recv_from`].
-    ///
-    /// Dropped before, it has taken none.
+    /// Waits for the next datagram and returns it with its sender: see [`endpoint::DatagramSocket::recv_from`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::recv_from`].
+    /// The errors of [`endpoint::DatagramSocket::recv_from`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no datagram was taken.
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub async fn recv_from(&self) -> Result<(Message, Peer)> {
         let arrived = self.until(Operation::Receive, State::datagram).await??;
         Ok(self.socket.received(arrived))
     }
 
-    /// Joins a multicast group: see [`endpoint::DatagramSocket::join_multicast`]. Dropping the [`Group`] leaves
-    /// it, with a command to the kernel: [`leave`](Self::leave) is for tasks.
-    ///
-    /// Dropped before, the group is left, if it was joined.
+    /// Joins a multicast group: see [`endpoint::DatagramSocket::join_multicast`].
     ///
     /// # Errors
     ///
-    /// Those of [`endpoint::DatagramSocket::join_multicast`].
+    /// The errors of [`endpoint::DatagramSocket::join_multicast`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the group is left if it was joined.
     #[doc(alias = "rdma_join_multicast")]
     pub async fn join_multicast(
         &self,
@@ -234,30 +270,18 @@ impl DatagramSocket {
         let mut joining = Joining::start(self.shared(), group.into(), membership)?;
         let answer = |state: &mut State| joining.answer(state, false);
         let peer = self.until(Operation::Join, answer).await??;
-        Ok(joining.joined(peer))
+        Ok(Group::new(joining.joined(peer), Arc::clone(self.socket.runtime())))
     }
 
-    /// Leaves a multicast group, of whichever socket: see [`Group::leave`].
+    /// Ends the socket at once and waits until its kernel objects are destroyed: see
+    /// [`endpoint::DatagramSocket::abort`].
     ///
-    /// Dropped before it is polled, the group is left by who drops it; later, that goes on.
+    /// # Cancel safety
     ///
-    /// # Errors
-    ///
-    /// Those of [`Group::leave`]; ECANCELED where the runtime ends, with which it is left too.
-    #[doc(alias = "rdma_leave_multicast")]
-    pub async fn leave(group: Group) -> Result<()> {
-        let address = group.address();
-        let left = off(move || group.leave()).await;
-        left.ok_or_else(|| cancelled("leave", format!("the group {address}")))?
-    }
-
-    /// Ends the socket at once, as [`endpoint::DatagramSocket::abort`], and waits until the kernel's
-    /// objects are gone.
-    ///
-    /// Dropped before it is polled, it does nothing; later, the end goes on.
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end goes on.
     pub async fn abort(&self) {
         let shared = Arc::clone(self.shared());
-        if off(move || shared.abort()).await.is_none() {
+        if run_blocking(self.socket.runtime(), move || shared.abort()).await.is_none() {
             self.socket.abort();
         }
     }
@@ -266,12 +290,11 @@ impl DatagramSocket {
         &self.socket.shared
     }
 
-    /// Waits until `done` finds the state as it wants it.
     async fn until<T>(
         &self,
         operation: Operation,
         done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
-        until(self.shared(), &self.watched, operation, done).await
+        until(self.shared(), &self.watch, operation, done).await
     }
 }

@@ -44,11 +44,6 @@ impl Export {
         let revoked = run_blocking(&runtime, move || export.revoke()).await;
         revoked.ok_or_else(|| cancelled("revoke", "exported memory"))?
     }
-
-    /// Converts this into a blocking export.
-    pub fn into_blocking(self) -> endpoint::Export {
-        self.export
-    }
 }
 
 impl Deref for Export {

@@ -8,17 +8,19 @@
 //!   comes later is reported again.
 //! - A watcher remains one until the runtime has promised to wake the sleepers (it returned `Pending`). If the watcher
 //!   leaves before that, because it found what it wanted or was dropped, it wakes another task, which becomes the watcher.
+//! - If no task sleeps then, a task that began to look before the watcher left may fall asleep later: it looks again first.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
 use nix::sys::epoll::Epoll;
 
 use super::runtime::{Descriptor, RegisteredFd, Runtime};
-use crate::concurrent::Mutex;
+use crate::concurrent::{AtomicU32, Mutex};
 use crate::lock::unpoisoned;
 
 /// A descriptor that a runtime watches for tasks.
@@ -32,7 +34,11 @@ pub(super) struct Watch {
 
 /// The tasks that sleep until the descriptor becomes readable, in the order in which they began to.
 #[derive(Debug, Default)]
-struct Sleepers(Mutex<SleeperList>);
+struct Sleepers {
+    list: Mutex<SleeperList>,
+    /// The number of wakeups for which no task slept. Changed while the list is locked.
+    unclaimed: AtomicU32,
+}
 
 #[derive(Debug, Default)]
 struct SleeperList {
@@ -41,17 +47,26 @@ struct SleeperList {
 }
 
 impl Sleepers {
-    fn add(&self, waker: Waker) -> u64 {
-        let mut list = unpoisoned(self.0.lock());
+    /// Adds a sleeper, unless there were wakeups without a sleeper since there were `seen`.
+    fn add(&self, waker: Waker, seen: u32) -> Option<u64> {
+        let mut list = unpoisoned(self.list.lock());
+        if self.unclaimed.load(Ordering::Relaxed) != seen {
+            return None;
+        }
         let id = list.next;
         list.next += 1;
         list.asleep.push_back((id, waker));
-        id
+        Some(id)
+    }
+
+    /// To be called before a look: it sees all that watchers have left which are counted.
+    fn unclaimed(&self) -> u32 {
+        self.unclaimed.load(Ordering::Acquire)
     }
 
     /// Removes a sleeper. Returns `false` if it was woken.
     fn remove(&self, id: u64) -> bool {
-        let mut list = unpoisoned(self.0.lock());
+        let mut list = unpoisoned(self.list.lock());
         let found = list.asleep.iter().position(|(sleeper, _)| *sleeper == id);
         let removed = found.and_then(|index| list.asleep.remove(index));
         // The waker, which may belong to the program, is dropped after this.
@@ -60,7 +75,12 @@ impl Sleepers {
     }
 
     fn wake_one(&self) {
-        let woken = unpoisoned(self.0.lock()).asleep.pop_front();
+        let mut list = unpoisoned(self.list.lock());
+        let woken = list.asleep.pop_front();
+        if woken.is_none() {
+            self.unclaimed.fetch_add(1, Ordering::Release);
+        }
+        drop(list);
         // After the list is unlocked: a waker may call the endpoint.
         if let Some((_, waker)) = woken {
             waker.wake();
@@ -92,7 +112,7 @@ impl Watch {
 
     /// Returns a task that may sleep, and is awake.
     pub(super) fn sleeper(&self) -> Sleeper<'_> {
-        Sleeper { watch: self, id: None, is_watcher: false }
+        Sleeper { watch: self, id: None, is_watcher: false, seen: self.sleepers.unclaimed() }
     }
 
     /// Waits until the descriptor has become readable.
@@ -117,6 +137,8 @@ pub(super) struct Sleeper<'a> {
     /// Its number in the list since it fell asleep.
     id: Option<u64>,
     is_watcher: bool,
+    /// The number of unclaimed wakeups before its last look.
+    seen: u32,
 }
 
 impl Sleeper<'_> {
@@ -126,12 +148,17 @@ impl Sleeper<'_> {
             // If another task has consumed the readiness, that one looks for what has come.
             let _ = self.watch.poll_registered();
         }
+        self.seen = self.watch.sleepers.unclaimed();
     }
 
     /// Returns ready if there may be something new to look for. Otherwise the task sleeps.
     pub(super) fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.has_been_woken();
-        self.id = Some(self.watch.sleepers.add(context.waker().clone()));
+        self.id = self.watch.sleepers.add(context.waker().clone(), self.seen);
+        if self.id.is_none() {
+            self.is_watcher = true;
+            return Poll::Ready(Ok(()));
+        }
         let polled = self.watch.poll_registered();
         if polled.is_ready() {
             self.has_been_woken();

@@ -4,7 +4,7 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use super::*;
-use crate::concurrent::check_bounded;
+use crate::concurrent::{check, check_bounded};
 
 /// A descriptor that is readable as long as it has events, and its registration, which reports each edge once.
 #[derive(Debug, Default)]
@@ -94,37 +94,62 @@ fn run(watch: &Watch, source: &Source, mut sleeps: u32) -> bool {
     }
 }
 
-/// One task wants an event, and another one leaves when it would have to sleep. There is an event for each: if a wakeup were
-/// lost, the first one would sleep forever.
+fn watch() -> (Arc<Source>, Arc<Watch>) {
+    let source = Arc::new(Source::default());
+    let watch = Arc::new(Watch::of(Box::new(Arc::clone(&source))));
+    (source, watch)
+}
+
+/// Begins a task that wants an event, and sleeps until there is one.
+fn spawn_task(source: &Arc<Source>, watch: &Arc<Watch>) -> thread::JoinHandle<bool> {
+    let (source, watch) = (Arc::clone(source), Arc::clone(watch));
+    thread::spawn(move || run(&watch, &source, u32::MAX))
+}
+
+/// A task that sleeps is dropped after the event has come. If the wakeup that it had were lost, the other task would sleep
+/// forever.
 #[test]
-fn loom_departure_loses_no_wakeup() {
-    check_bounded(|| {
-        let source = Arc::new(Source::default());
-        let watch = Arc::new(Watch::of(Box::new(Arc::clone(&source))));
-        let (theirs, events) = (Arc::clone(&watch), Arc::clone(&source));
-        let leaves = thread::spawn(move || run(&theirs, &events, 0));
-        let events = Arc::clone(&source);
-        let adds = thread::spawn(move || {
-            events.add_event();
-            events.add_event();
-        });
-        assert!(run(&watch, &source, u32::MAX));
-        leaves.join().expect("the task should not panic");
-        adds.join().expect("the thread should not panic");
+fn loom_departure_passes_wakeup_on() {
+    check(|| {
+        let (source, watch) = watch();
+        let mut leaves = watch.sleeper();
+        assert!(leaves.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending());
+        let stays = spawn_task(&source, &watch);
+        source.add_event();
+        drop(leaves);
+        assert!(stays.join().expect("the task should not panic"));
     });
 }
 
-/// Two tasks want an event each, and two come together: the runtime reports them once.
+/// A task leaves while events come, of which there is one for it and one for the other task.
+#[test]
+fn loom_departure_during_events_is_safe() {
+    check_bounded(|| {
+        let (source, watch) = watch();
+        let (theirs, events) = (Arc::clone(&watch), Arc::clone(&source));
+        let leaves = thread::spawn(move || run(&theirs, &events, 0));
+        let stays = spawn_task(&source, &watch);
+        source.add_event();
+        source.add_event();
+        leaves.join().expect("the task should not panic");
+        assert!(stays.join().expect("the task should not panic"));
+    });
+}
+
+/// Two events come together, and the runtime reports them once, to a task that takes one of them. The other task has to
+/// look for the other event.
 #[test]
 fn loom_one_report_serves_two_tasks() {
-    check_bounded(|| {
-        let source = Arc::new(Source::default());
-        let watch = Arc::new(Watch::of(Box::new(Arc::clone(&source))));
-        let (theirs, events) = (Arc::clone(&watch), Arc::clone(&source));
-        let other = thread::spawn(move || run(&theirs, &events, u32::MAX));
+    check(|| {
+        let (source, watch) = watch();
+        let other = spawn_task(&source, &watch);
         unpoisoned(source.0.lock()).events = 1;
         source.add_event();
-        assert!(run(&watch, &source, u32::MAX));
+        let mut sleeper = watch.sleeper();
+        let _ = sleeper.poll_readable(&mut Context::from_waker(Waker::noop()));
+        sleeper.is_awake();
+        assert!(source.take());
+        drop(sleeper);
         assert!(other.join().expect("the task should not panic"));
     });
 }

@@ -27,7 +27,6 @@ use crate::{endpoint, error::ErrorKind};
 ///
 /// All methods take `&self` and may be called by any task at any time; if several tasks receive, each datagram is delivered
 /// to one of them. Apart from waiting, it behaves as an [`endpoint::DatagramSocket`], which is documented in more detail.
-///
 /// Peers that resolve the socket are answered while a task waits in one of its calls, for example in
 /// [`recv_from`](Self::recv_from).
 ///

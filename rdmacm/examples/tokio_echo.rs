@@ -2,8 +2,8 @@
 //! one thread. A connection takes three descriptors: `ulimit -n 8192` first, for a thousand of them.
 //! `cargo run --features tokio --example tokio_echo server 0.0.0.0:7471`
 //! `cargo run --features tokio --example tokio_echo client 10.0.0.1:7471 1000`
-use rdmacm::endpoint::tokio::{Connection, Listener};
-use rdmacm::endpoint::{Connector, Incoming, Settings};
+use rdmacm::endpoint::tokio::{Connection, Incoming, Listener};
+use rdmacm::endpoint::{Connector, Settings};
 use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{runtime, sync::Barrier, task::JoinSet, time};
 
@@ -23,7 +23,7 @@ fn settings() -> Settings {
 
 /// Sends messages back until the client closes the connection.
 async fn serve(incoming: Incoming) -> rdmacm::Result<()> {
-    let connection = Connection::accept(incoming, &settings(), &[], TIMEOUT).await?;
+    let connection = incoming.accept(&settings(), &[], TIMEOUT).await?;
     while let Some(message) = connection.recv().await? {
         connection.post_bytes(&message).await?;
     }
@@ -33,7 +33,7 @@ async fn serve(incoming: Incoming) -> rdmacm::Result<()> {
 async fn server(address: SocketAddr) -> rdmacm::Result<()> {
     let listener = Listener::bind(address)?;
     loop {
-        let incoming = listener.incoming().await?;
+        let incoming = listener.accept().await?;
         tokio::spawn(async {
             if let Err(error) = serve(incoming).await {
                 eprintln!("{error}");

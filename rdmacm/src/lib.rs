@@ -2,7 +2,7 @@
 //! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and shared-memory rings for the data.
 //!
 //! [`guide`] is where to begin, and who wants messages without `unsafe` needs [`endpoint`] alone. The features
-//! `tokio` and `tracing` are not on by default.
+//! `smol`, `tokio` and `tracing` are not on by default.
 //!
 //! - [`device`]: which devices there are, their ports and links.
 //! - [`addr`]: addresses, and finding them by name.

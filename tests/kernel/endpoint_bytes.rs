@@ -10,7 +10,6 @@ use rdmacm::ErrorKind;
 use rdmacm::endpoint::tokio::{Connection as Task, DatagramSocket as TaskSocket};
 use rdmacm::endpoint::{Connection, DatagramSettings, DatagramSocket, Settings};
 use rdmacm_tests::heap::allocations;
-use tokio::task;
 
 use crate::bed::{LONG, announce, asleep, assert_invalid, rxe, siw};
 use crate::child::in_child;
@@ -18,8 +17,9 @@ use crate::endpoint_connect::pair;
 use crate::endpoint_datagrams::{self, found, now};
 use crate::endpoint_loop::is_readable;
 use crate::endpoint_messages::receives;
-use crate::endpoint_tokio::{self, in_time, on_each_runtime};
+use crate::endpoint_tokio;
 use crate::endpoint_tokio_dropped::{Point, has_all_buffers, until_dropped};
+use crate::executor::{self, in_time, on_each_executor};
 use crate::process::forked;
 
 /// How many messages it has sent, of how many bytes.
@@ -165,7 +165,7 @@ async fn dropped(address: SocketAddr) {
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     for (point, number) in Point::all().zip(0_u8..) {
         let held = client.buffer().await.expect("it is there");
-        let lets_go = task::spawn(async move { drop(held) });
+        let lets_go = executor::spawn(async move { drop(held) });
         let posted = until_dropped(client.post_bytes(&[number]), point).await;
         lets_go.await.expect("it has dropped it");
         if let Some(posted) = &posted {
@@ -197,19 +197,19 @@ async fn dropped(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_a_task_is_dropped() {
-    on_each_runtime(rxe(0), || dropped(rxe(0)));
+    on_each_executor(rxe(0), || dropped(rxe(0)));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_a_task_is_dropped() {
-    on_each_runtime(siw(0), || dropped(siw(0)));
+    on_each_executor(siw(0), || dropped(siw(0)));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn a_task_sends_datagrams_of_bytes() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let bind = || async {
             let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
             in_time(TaskSocket::bind(rxe(0), &settings)).await.expect("bind")
@@ -218,7 +218,7 @@ fn a_task_sends_datagrams_of_bytes() {
         let at = server.local_addr().expect("an IP address");
         // Its questions are answered by who receives.
         let serves = Arc::clone(&server);
-        let answering = task::spawn(async move {
+        let answering = executor::spawn(async move {
             let (message, sender) = serves.recv_from().await.expect("receive");
             assert!(*message == *b"question", "{message:?}");
             serves.post_bytes_to(b"answer", &sender).await.expect("post");

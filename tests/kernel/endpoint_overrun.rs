@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, Memory, Message, Rights, Settings};
-use tokio::task;
 
 use crate::bed::{LONG, siw};
 use crate::endpoint_connect::pair;
 use crate::endpoint_loop::becomes_readable;
 use crate::endpoint_messages::filled;
-use crate::endpoint_tokio::{self, in_time, on_each_runtime};
+use crate::endpoint_tokio;
+use crate::executor::{self, in_time, on_each_executor};
 
 /// What this side's connection has in reserve.
 const RESERVE: u32 = 2;
@@ -300,9 +300,9 @@ fn siw_who_tries_is_told() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_a_task_that_waits_is_told() {
-    on_each_runtime(siw(0), || async {
+    on_each_executor(siw(0), || async {
         let [client, server] = endpoint_tokio::pair(siw(0), &buffers(2)).await;
-        let receiving = task::spawn(async move {
+        let receiving = executor::spawn(async move {
             let mut kept = Vec::new();
             loop {
                 match in_time(server.recv()).await {

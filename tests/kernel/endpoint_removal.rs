@@ -14,7 +14,7 @@ use crate::endpoint_connect::pair;
 use crate::endpoint_connecting::{finish, waiting_for};
 use crate::endpoint_loop::{eventually, now};
 use crate::endpoint_messages::{filled, receives};
-use crate::endpoint_tokio::in_time;
+use crate::executor::in_time;
 use crate::removal::Own;
 
 /// What a thread waits for on a connection.
@@ -186,7 +186,7 @@ fn a_listener_whose_device_is_gone_is_passed_on() {
     runtime.block_on(async {
         let listener = tokio::Listener::from_blocking(listener).expect("the runtime watches it");
         for _ in 0..2 {
-            let error = in_time(listener.incoming()).await.expect_err("nobody asks");
+            let error = in_time(listener.accept()).await.expect_err("nobody asks");
             assert!(is_gone(&error), "{error}");
         }
     });

@@ -1,8 +1,9 @@
-//! The safe tier for tasks: on runtimes of one thread and of several.
+//! Connections of tasks: messages, clones, deadlines and ends, on each executor.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
@@ -12,50 +13,24 @@ use rdmacm::ErrorKind;
 use rdmacm::device::Resources;
 use rdmacm::endpoint::tokio::{Connection, Listener};
 use rdmacm::endpoint::{Buffer, Connector, Memory, Rights, Settings};
-use tokio::runtime::{Builder, Runtime};
-use tokio::{task, time};
+use tokio::runtime::Builder;
+use tokio::task;
 
 use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::{self, objects_at};
 use crate::endpoint_messages;
-
-/// A runtime of one thread, and one of two.
-pub(crate) fn runtimes() -> [Runtime; 2] {
-    [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| {
-        builder.worker_threads(2).max_blocking_threads(8).enable_all().build().expect("a runtime")
-    })
-}
-
-/// Runs a test on each of them, in a task: that it can move between threads is seen here too. Whatever it does, nothing
-/// is left at `address` when the runtime has ended.
-pub(crate) fn on_each_runtime<F>(address: SocketAddr, test: impl Fn() -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let before = objects_at(address);
-    for runtime in runtimes() {
-        let test = runtime.spawn(test());
-        runtime.block_on(async { in_time(test).await }).expect("the test has ended well");
-        drop(runtime);
-        assert_eq!(objects_at(address), before);
-    }
-}
-
-/// What comes of `future`, which must not wait for ever.
-pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
-    time::timeout(LONG, future).await.expect("it waits for ever")
-}
+use crate::executor::{self, in_time, on_each_executor, tokios};
 
 /// A connection within this process: the side that connected, and the one that accepted.
 pub(crate) async fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let theirs = settings.clone();
-    let accepting = task::spawn(async move {
-        let incoming = listener.incoming().await.expect("a request");
+    let accepting = executor::spawn(async move {
+        let incoming = listener.accept().await.expect("a request");
         // It goes here and now, and not when there is a thread for it.
         drop(listener.into_blocking());
-        Connection::accept(incoming, &theirs, b"pong", LONG).await.expect("accept")
+        incoming.accept(&theirs, b"pong", LONG).await.expect("accept")
     });
     let connector = Connector::new().settings(settings.clone()).timeout(LONG);
     let client = Connection::connect(&connector, server).await.expect("connect");
@@ -81,7 +56,7 @@ pub(crate) async fn receives(connection: &Connection, bytes: &[u8]) {
 }
 
 fn messages_go_both_ways(address: SocketAddr) {
-    on_each_runtime(address, move || async move {
+    on_each_executor(address, move || async move {
         let [client, server] = pair(address, &Settings::default()).await;
         assert_eq!(
             (client.peer_addr(), client.local_addr()),
@@ -100,7 +75,7 @@ fn messages_go_both_ways(address: SocketAddr) {
         in_time(server.flush()).await.expect("flush");
         // The peer goes on for as long as there are messages, and hears of the end after them.
         send(&client, b"last").await;
-        let closing = task::spawn(async move { client.close(LONG).await });
+        let closing = executor::spawn(async move { client.close(LONG).await });
         receives(&server, b"last").await;
         assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
         in_time(closing).await.expect("it lives").expect("close");
@@ -124,7 +99,7 @@ fn siw_tasks_exchange_messages() {
 pub(crate) async fn eventually_as(address: SocketAddr, before: &Resources) {
     let wait = async {
         while objects_at(address) != *before {
-            time::sleep(Duration::from_millis(2)).await;
+            executor::sleep(Duration::from_millis(2)).await;
         }
     };
     in_time(wait).await;
@@ -149,12 +124,12 @@ fn many_tasks_share_a_connection() {
             })
         },
     ];
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let settings = Settings { send_buffers: 2, receive_buffers: 4, ..Settings::default() };
         let [client, server] = pair(rxe(0), &settings).await.map(Arc::new);
         let receivers = [(); 3].map(|()| {
             let server = Arc::clone(&server);
-            task::spawn(async move {
+            executor::spawn(async move {
                 let mut numbers = Vec::new();
                 while let Some(message) = server.recv().await.expect("receive") {
                     numbers.push(u32::from_ne_bytes(message[..].try_into().expect("4 bytes")));
@@ -165,7 +140,7 @@ fn many_tasks_share_a_connection() {
         let senders = [0, 1, 2].map(|which| {
             let client = Arc::clone(&client);
             let first = u32::try_from(which).expect("it fits") * EACH;
-            task::spawn(async move {
+            executor::spawn(async move {
                 for number in first..first + EACH {
                     let buffer = filled(&client, &number.to_ne_bytes()).await;
                     WAYS[which](Arc::clone(&client), buffer).await;
@@ -189,7 +164,7 @@ fn many_tasks_share_a_connection() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_that_want_a_buffer_are_told() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let [client, server] =
             pair(rxe(0), &Settings { send_buffers: 2, ..Settings::default() }).await;
         let client = Arc::new(client);
@@ -197,11 +172,11 @@ fn tasks_that_want_a_buffer_are_told() {
             [client.buffer().await.expect("one"), client.buffer().await.expect("two")].map(Some);
         let waits = |client: &Arc<Connection>| {
             let client = Arc::clone(client);
-            task::spawn(async move { drop(client.buffer().await.expect("a buffer")) })
+            executor::spawn(async move { drop(client.buffer().await.expect("a buffer")) })
         };
         let both = [waits(&client), waits(&client)];
         // They wait before there is one, if there is more than one thread too.
-        time::sleep(Duration::from_millis(5)).await;
+        executor::sleep(Duration::from_millis(5)).await;
         let [first, second] = &mut held;
         let first = first.take();
         thread::spawn(move || drop(first)).join().expect("it has dropped it");
@@ -210,7 +185,7 @@ fn tasks_that_want_a_buffer_are_told() {
         }
         let third = in_time(client.buffer()).await.expect("it is back");
         let both = [waits(&client), waits(&client)];
-        time::sleep(Duration::from_millis(5)).await;
+        executor::sleep(Duration::from_millis(5)).await;
         client.post(second.take().expect("it is there")).expect("post");
         for waiting in both {
             in_time(waiting).await.expect("it had a buffer");
@@ -222,7 +197,7 @@ fn tasks_that_want_a_buffer_are_told() {
 
 /// Whatever tasks wait for, all of them hear of the end: by the peer, by its death, by this side.
 fn everybody_hears_of_the_end(address: SocketAddr) {
-    on_each_runtime(address, move || async move {
+    on_each_executor(address, move || async move {
         for way in 0..4 {
             let settings = Settings { send_buffers: 1, ..Settings::default() };
             let [client, server] = pair(address, &settings).await;
@@ -231,18 +206,19 @@ fn everybody_hears_of_the_end(address: SocketAddr) {
             let (mut receiving, mut taking) = (Vec::new(), Vec::new());
             for _ in 0..2 {
                 let who = Arc::clone(&client);
-                receiving.push(task::spawn(async move { who.recv().await.map(|m| m.is_none()) }));
+                receiving
+                    .push(executor::spawn(async move { who.recv().await.map(|m| m.is_none()) }));
                 let who = Arc::clone(&client);
-                taking.push(task::spawn(async move { who.buffer().await.map(drop) }));
+                taking.push(executor::spawn(async move { who.buffer().await.map(drop) }));
             }
-            time::sleep(Duration::from_millis(5)).await;
+            executor::sleep(Duration::from_millis(5)).await;
             match way {
                 0 => server.abort().await,
                 1 => drop(server),
                 2 => client.abort().await,
                 _ => {
                     let who = Arc::clone(&client);
-                    let closing = task::spawn(async move { who.close(LONG).await });
+                    let closing = executor::spawn(async move { who.close(LONG).await });
                     assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
                     in_time(closing).await.expect("it lives").expect("close");
                 }
@@ -277,11 +253,11 @@ fn siw_all_tasks_hear_of_the_end() {
 
 /// Two tasks of each side close one connection.
 fn everybody_closes(address: SocketAddr) {
-    on_each_runtime(address, || async move {
+    on_each_executor(address, || async move {
         let both = pair(address, &Settings::default()).await.map(Arc::new);
         let closing = both.iter().chain(&both).map(|connection| {
             let connection = Arc::clone(connection);
-            task::spawn(async move { connection.close(LONG).await })
+            executor::spawn(async move { connection.close(LONG).await })
         });
         for closing in closing.collect::<Vec<_>>() {
             in_time(closing).await.expect("it lives").expect("close");
@@ -301,15 +277,63 @@ fn siw_all_tasks_close() {
     everybody_closes(siw(0));
 }
 
+/// A task for which there is always a buffer does not keep its thread.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn task_that_never_waits_lets_others_run() {
+    on_each_executor(rxe(0), || async {
+        let [client, _server] = pair(rxe(0), &Settings::default()).await;
+        let has_run = Arc::new(AtomicBool::new(false));
+        let sets = Arc::clone(&has_run);
+        let other = executor::spawn(async move { sets.store(true, Ordering::Relaxed) });
+        let mut calls = 0;
+        // On more than one thread the other task may begin late, although it is let.
+        while !has_run.load(Ordering::Relaxed) {
+            drop(client.buffer().await.expect("a buffer"));
+            calls += 1;
+            assert!(calls < 10_000_000, "the other task should run");
+        }
+        other.await.expect("it has run");
+    });
+}
+
+/// A request that is awaited is accepted with the defaults.
+fn awaiting_accepts(address: SocketAddr) {
+    on_each_executor(address, move || async move {
+        let listener = Listener::bind(address).expect("listen");
+        let server = listener.local_addr().expect("an IP address");
+        let connecting =
+            executor::spawn(async move { Connection::connect(&Connector::new(), server).await });
+        let incoming = in_time(listener.accept()).await.expect("a request");
+        assert_eq!(incoming.local_addr().expect("an address"), Some(server));
+        let accepted = in_time(incoming.into_future()).await.expect("accept");
+        let connected = in_time(connecting).await.expect("it lives").expect("connect");
+        send(&accepted, b"welcome").await;
+        receives(&connected, b"welcome").await;
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_awaited_request_is_accepted() {
+    awaiting_accepts(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_awaited_request_is_accepted() {
+    awaiting_accepts(siw(0));
+}
+
 /// What a task posts while another one closes the connection arrives, or is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn closing_loses_nothing_that_another_task_posts() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         for number in 0..20 {
             let [client, server] = pair(rxe(0), &Settings::default()).await.map(Arc::new);
             let posts = Arc::clone(&client);
-            let posting = task::spawn(async move {
+            let posting = executor::spawn(async move {
                 let mut posted = 0;
                 while posts.post_bytes(b"").await.is_ok() {
                     posted += 1;
@@ -318,7 +342,7 @@ fn closing_loses_nothing_that_another_task_posts() {
                 }
                 posted
             });
-            let receiving = task::spawn(async move {
+            let receiving = executor::spawn(async move {
                 let mut received = 0;
                 while server.recv().await.expect("receive").is_some() {
                     received += 1;
@@ -336,7 +360,7 @@ fn closing_loses_nothing_that_another_task_posts() {
 /// Connections that tasks have end with their runtime; those that live elsewhere outlive it.
 fn a_runtime_ends(address: SocketAddr) {
     let before = objects_at(address);
-    for runtime in runtimes() {
+    for runtime in tokios() {
         let [lives, peer] = runtime.block_on(pair(address, &Settings::default()));
         let both = runtime.block_on(pair(address, &Settings::default()));
         for connection in both {
@@ -353,14 +377,14 @@ fn a_runtime_ends(address: SocketAddr) {
         }
         runtime.spawn(async move {
             let listener = Listener::bind(address).expect("listen");
-            drop(listener.incoming().await);
+            drop(listener.accept().await);
         });
         runtime.spawn(async move {
             // Nobody is there.
             let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
             drop(Connection::connect(&Connector::new().source(address), nobody).await);
         });
-        runtime.block_on(async { time::sleep(Duration::from_millis(20)).await });
+        runtime.block_on(async { executor::sleep(Duration::from_millis(20)).await });
         drop(runtime);
         let other = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let error = other.block_on(lives.recv()).expect_err("there is nothing, and nobody watches");
@@ -412,10 +436,10 @@ fn tasks_and_threads_pass_a_connection_on() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_clones_share_connection() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let [client, server] = pair(rxe(0), &Settings::default()).await;
         let clone = client.clone();
-        let waiting = task::spawn(async move {
+        let waiting = executor::spawn(async move {
             receives(&clone, b"to the task").await;
             clone
         });
@@ -439,7 +463,7 @@ fn tokio_clones_share_connection() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_have_deadlines() {
-    on_each_runtime(rxe(0), move || async move {
+    on_each_executor(rxe(0), move || async move {
         let listener = Listener::bind(rxe(0)).expect("listen");
         let server = listener.local_addr().expect("an IP address");
         let short = Duration::from_millis(30);
@@ -452,15 +476,15 @@ fn tasks_have_deadlines() {
             let error = connected.expect_err("nobody answers");
             assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
             if asks {
-                drop(listener.incoming().await.expect("it is there"));
+                drop(listener.accept().await.expect("it is there"));
             }
         }
-        drop(time::timeout(short, listener.incoming()).await);
-        time::timeout(short, listener.incoming()).await.expect_err("nobody asks");
+        drop(executor::timeout(short, listener.accept()).await);
+        executor::timeout(short, listener.accept()).await.expect_err("nobody asks");
         drop(listener);
         let [client, server] = pair(rxe(0), &Settings::default()).await;
         for number in 0..3 {
-            time::timeout(Duration::from_millis(1), server.recv())
+            executor::timeout(Duration::from_millis(1), server.recv())
                 .await
                 .expect_err("there is nothing");
             send(&client, &[number]).await;
@@ -484,10 +508,11 @@ fn deadlines_begin_with_the_call() {
     // Has the only thread wait until the time of what is begun meanwhile is over.
     async fn late<F: Future>(short: Duration, begun: F) -> F::Output {
         let (ends, ended) = mpsc::channel::<()>();
-        let busy = task::spawn_blocking(move || ended.recv().expect_err("nobody says anything"));
+        let busy =
+            executor::spawn_blocking(move || ended.recv().expect_err("nobody says anything"));
         // In this thread too: when `begun` has begun.
-        let over = task::spawn(async move {
-            time::sleep(2 * short).await;
+        let over = executor::spawn(async move {
+            executor::sleep(2 * short).await;
             drop(ends);
         });
         let outcome = begun.await;
@@ -500,8 +525,8 @@ fn deadlines_begin_with_the_call() {
         let server = listener.local_addr().expect("an IP address");
         // Whoever asks is accepted.
         let accepting = task::spawn(async move {
-            let incoming = listener.incoming().await.expect("a request");
-            let accepted = Connection::accept(incoming, &Settings::default(), &[], LONG).await;
+            let incoming = listener.accept().await.expect("a request");
+            let accepted = incoming.accept(&Settings::default(), &[], LONG).await;
             drop(accepted);
             listener
         });
@@ -515,9 +540,9 @@ fn deadlines_begin_with_the_call() {
         drop(asked);
 
         let asking = thread::spawn(move || Connector::new().connect(server));
-        let incoming = in_time(listener.incoming()).await.expect("a request");
+        let incoming = in_time(listener.accept()).await.expect("a request");
         let settings = Settings::default();
-        let error = late(short, Connection::accept(incoming, &settings, &[], short)).await;
+        let error = late(short, incoming.accept(&settings, &[], short)).await;
         let error = error.expect_err("it is late");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         let refused = asking.join().expect("it lives").expect_err("nobody has accepted");
@@ -531,7 +556,7 @@ fn deadlines_begin_with_the_call() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_do_not_wait_for_reads_that_were_not_settled_on() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let settings = Settings { initiator_depth: 0, ..Settings::default() };
         let [client, server] = pair(rxe(0), &settings).await;
         let memory = Memory::new(64).expect("memory");

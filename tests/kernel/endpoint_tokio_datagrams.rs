@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::Membership;
-use rdmacm::endpoint::tokio::DatagramSocket;
-use rdmacm::endpoint::{Buffer, DatagramSettings, Group, Peer};
+use rdmacm::endpoint::tokio::{DatagramSocket, Group};
+use rdmacm::endpoint::{Buffer, DatagramSettings, Peer};
 use tokio::runtime::Builder;
-use tokio::task::{self, JoinHandle};
-use tokio::time;
 
 use crate::bed::{objects, rxe, rxe_v6, siw};
 use crate::endpoint_datagrams;
-use crate::endpoint_tokio::{eventually_as, in_time, on_each_runtime};
+use crate::endpoint_tokio::eventually_as;
 use crate::endpoint_tokio_dropped::{Point, until_dropped};
+use crate::executor::{self, Task, in_time, on_each_executor};
 
 /// A multicast group of its own for each test, as all of them run in one kernel.
 fn group(number: u8) -> SocketAddr {
@@ -52,7 +51,7 @@ async fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
 }
 
 /// A task that has a socket answer everybody with the same, and its address.
-async fn echoes(local: SocketAddr) -> (JoinHandle<()>, SocketAddr) {
+async fn echoes(local: SocketAddr) -> (Task<()>, SocketAddr) {
     let server = socket(local).await;
     let at = address(&server);
     let echo = async move {
@@ -61,7 +60,7 @@ async fn echoes(local: SocketAddr) -> (JoinHandle<()>, SocketAddr) {
             send(&server, &datagram, &sender).await;
         }
     };
-    (task::spawn(echo), at)
+    (executor::spawn(echo), at)
 }
 
 /// Two sockets, the second one as the first has it.
@@ -70,10 +69,10 @@ async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, Peer) {
     let at = address(&server);
     // It answers while something is awaited of it.
     let serving = Arc::clone(&server);
-    let serving = task::spawn(async move { serving.recv_from().await.map(drop) });
+    let mut serving = executor::spawn(async move { serving.recv_from().await.map(drop) });
     let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
     serving.abort();
-    assert!(serving.await.expect_err("nothing was sent").is_cancelled());
+    serving.await.expect_err("nothing was sent");
     (client, server, peer)
 }
 
@@ -81,8 +80,8 @@ async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, Peer) {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_exchange_datagrams() {
     for local in [rxe(0), rxe_v6(0)] {
-        on_each_runtime(rxe(0), move || async move {
-            let (serving, at) = echoes(local).await;
+        on_each_executor(rxe(0), move || async move {
+            let (mut serving, at) = echoes(local).await;
             let client = socket(local).await;
             let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
             assert_eq!(at.ip(), address(&client).ip());
@@ -106,7 +105,7 @@ fn tasks_exchange_datagrams() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_are_told_what_is_wrong_as_on_siw() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let iwarp = DatagramSocket::bind(siw(0), &settings()).await;
         let error = iwarp.expect_err("iWARP has no datagrams");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
@@ -135,13 +134,13 @@ fn tasks_are_told_what_is_wrong_as_on_siw() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn all_tasks_hear_of_the_end_of_a_socket() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let (client, silent) = (Arc::new(socket(rxe(0)).await), socket(rxe(0)).await);
         let held = [filled(&client, b"").await, filled(&client, b"").await];
         let at = address(&silent);
         let calls = (0..6).map(|which| {
             let client = Arc::clone(&client);
-            task::spawn(async move {
+            executor::spawn(async move {
                 match which / 2 {
                     0 => client.recv_from().await.map(drop),
                     1 => client.buffer().await.map(drop),
@@ -150,7 +149,7 @@ fn all_tasks_hear_of_the_end_of_a_socket() {
             })
         });
         let calls: Vec<_> = calls.collect();
-        time::sleep(Duration::from_millis(5)).await;
+        executor::sleep(Duration::from_millis(5)).await;
         client.abort().await;
         for call in calls {
             let error = in_time(call).await.expect("it lives").expect_err("it has ended");
@@ -185,7 +184,7 @@ fn tasks_and_threads_pass_a_socket_on() {
 /// That all buffers of the socket are there, and no more.
 async fn has_all_buffers(socket: &DatagramSocket) {
     let all = [filled(socket, b"").await, filled(socket, b"").await];
-    let none = time::timeout(Duration::ZERO, socket.buffer()).await;
+    let none = executor::timeout(Duration::ZERO, socket.buffer()).await;
     none.expect_err("there is no other one");
     drop(all);
 }
@@ -204,7 +203,7 @@ async fn binding() {
 }
 
 async fn resolving() {
-    let (serving, at) = echoes(rxe(0)).await;
+    let (mut serving, at) = echoes(rxe(0)).await;
     let client = socket(rxe(0)).await;
     let before = objects();
     for point in Point::all() {
@@ -231,7 +230,7 @@ async fn receiving() {
         } else {
             let waits = Arc::clone(&server);
             let receiving =
-                task::spawn(async move { until_dropped(waits.recv_from(), point).await });
+                executor::spawn(async move { until_dropped(waits.recv_from(), point).await });
             posts.await;
             in_time(receiving).await.expect("it lives")
         };
@@ -252,7 +251,7 @@ async fn taking() {
     for point in Point::all() {
         let held = [filled(&client, b"").await, filled(&client, b"").await];
         let taken = {
-            let dropped = task::spawn(async move { drop(held) });
+            let dropped = executor::spawn(async move { drop(held) });
             let taken = until_dropped(client.buffer(), point).await;
             dropped.await.expect("it has dropped them");
             taken.is_some()
@@ -274,7 +273,8 @@ async fn sending() {
         for (point, number) in Point::all().zip(0_u8..) {
             let peer = if is_first {
                 let serving = Arc::clone(&server);
-                let serving = task::spawn(async move { serving.recv_from().await.map(drop) });
+                let mut serving =
+                    executor::spawn(async move { serving.recv_from().await.map(drop) });
                 let peer = in_time(client.resolve_peer(address(&server))).await.expect("resolve");
                 serving.abort();
                 drop(serving.await);
@@ -359,7 +359,7 @@ macro_rules! dropped {
         #[test]
         #[ignore = "needs the test bed: cargo xtask test"]
         fn $name() {
-            on_each_runtime(rxe(0), $test);
+            on_each_executor(rxe(0), $test);
         }
     )*};
 }

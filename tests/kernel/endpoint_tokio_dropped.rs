@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use rdmacm::endpoint::tokio::{Connection, Listener};
 use rdmacm::endpoint::{Connector, Memory, Remote, Rights, Settings};
-use tokio::{task, time};
 
 use crate::bed::{LONG, rxe, siw};
 use crate::endpoint_connect::objects_at;
-use crate::endpoint_tokio::{
-    eventually_as, filled, in_time, on_each_runtime, pair, receives, send,
-};
+use crate::endpoint_tokio::{eventually_as, filled, pair, receives, send};
+use crate::executor::{self, in_time, on_each_executor};
 
 /// Where a call is dropped.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +54,7 @@ pub(crate) async fn has_all_buffers(connection: &Connection, settings: &Settings
     for _ in 0..settings.send_buffers {
         all.push(in_time(connection.buffer()).await.expect("a buffer"));
     }
-    let none = time::timeout(Duration::ZERO, connection.buffer()).await;
+    let none = executor::timeout(Duration::ZERO, connection.buffer()).await;
     none.expect_err("there is no other one");
 }
 
@@ -66,7 +64,7 @@ async fn receiving(address: SocketAddr) {
     let client = Arc::new(client);
     for (point, number) in Point::all().zip(0_u8..) {
         let peer = Arc::clone(&client);
-        let sent = task::spawn(async move { send(&peer, &[number]).await });
+        let sent = executor::spawn(async move { send(&peer, &[number]).await });
         let received = until_dropped(server.recv(), point).await;
         match &received {
             Some(message) => {
@@ -90,7 +88,7 @@ async fn taking(address: SocketAddr) {
     for point in Point::all() {
         // It comes back by being dropped, and then by being sent.
         let held = client.buffer().await.expect("it is there");
-        let dropped = task::spawn(async move { drop(held) });
+        let dropped = executor::spawn(async move { drop(held) });
         let first = until_dropped(client.buffer(), point).await.is_some();
         dropped.await.expect("it has dropped it");
         has_all_buffers(&client, &settings).await;
@@ -196,7 +194,7 @@ async fn reaching_memory(address: SocketAddr) {
             break;
         }
     }
-    export.revoke().expect("revoke");
+    export.revoke().await.expect("revoke");
 }
 
 /// Closing, which may be dropped and tried again, and then a connection is dropped in the middle of it.
@@ -205,7 +203,7 @@ async fn closing(address: SocketAddr) {
         for point in Point::all() {
             let [client, server] = pair(address, &Settings::default()).await;
             send(&client, b"last").await;
-            let peer = task::spawn(async move {
+            let peer = executor::spawn(async move {
                 receives(&server, b"last").await;
                 assert!(server.recv().await.expect("receive").is_none(), "the end");
                 server.close(LONG).await.expect("close");
@@ -253,9 +251,9 @@ const SOON: Duration = Duration::from_secs(10);
 /// A server that accepts what comes, and waits for its end.
 async fn serve(listener: Arc<Listener>) {
     loop {
-        let incoming = listener.incoming().await.expect("a request");
-        task::spawn(async move {
-            let accepted = Connection::accept(incoming, &Settings::default(), &[], SOON).await;
+        let incoming = listener.accept().await.expect("a request");
+        executor::spawn(async move {
+            let accepted = incoming.accept(&Settings::default(), &[], SOON).await;
             if let Ok(connection) = accepted {
                 while let Ok(Some(message)) = connection.recv().await {
                     send(&connection, &message).await;
@@ -268,7 +266,7 @@ async fn serve(listener: Arc<Listener>) {
 async fn connecting(address: SocketAddr) {
     let listener = Arc::new(Listener::bind(address).expect("listen"));
     let server = listener.local_addr().expect("an IP address");
-    let serving = task::spawn(serve(Arc::clone(&listener)));
+    let mut serving = executor::spawn(serve(Arc::clone(&listener)));
     let before = objects_at(address);
     for point in Point::all() {
         let connector = Connector::new();
@@ -293,19 +291,19 @@ async fn accepting(address: SocketAddr) {
     let server = listener.local_addr().expect("an IP address");
     let before = objects_at(address);
     for point in Point::all() {
-        let client = task::spawn(async move {
+        let client = executor::spawn(async move {
             let connection = Connection::connect(&Connector::new(), server).await?;
             // The end of it, where it was accepted and dropped then.
             connection.recv().await.map(drop)
         });
         // A request is not lost by who does not wait for it any more.
-        let incoming = match until_dropped(listener.incoming(), point).await {
+        let incoming = match until_dropped(listener.accept(), point).await {
             Some(incoming) => incoming,
-            None => in_time(listener.incoming()).await,
+            None => in_time(listener.accept()).await,
         };
         let settings = Settings::default();
         let incoming = incoming.expect("a request");
-        let accepting = Connection::accept(incoming, &settings, &[], LONG);
+        let accepting = incoming.accept(&settings, &[], LONG);
         let accepted = until_dropped(accepting, point).await.map(|it| it.expect("accept"));
         let is_accepted = accepted.is_some();
         drop(accepted);
@@ -324,13 +322,13 @@ macro_rules! dropped {
         #[test]
         #[ignore = "needs the test bed: cargo xtask test"]
         fn $rxe() {
-            on_each_runtime(rxe(0), || $test(rxe(0)));
+            on_each_executor(rxe(0), || $test(rxe(0)));
         }
 
         #[test]
         #[ignore = "needs the test bed: cargo xtask test"]
         fn $siw() {
-            on_each_runtime(siw(0), || $test(siw(0)));
+            on_each_executor(siw(0), || $test(siw(0)));
         }
     )*};
 }

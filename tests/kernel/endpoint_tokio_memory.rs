@@ -10,7 +10,8 @@ use tokio::runtime::Builder;
 use tokio::task;
 
 use crate::bed::{rxe, siw};
-use crate::endpoint_tokio::{filled, in_time, pair};
+use crate::endpoint_tokio::{filled, pair};
+use crate::executor::in_time;
 
 /// Of 8 bytes.
 async fn word(connection: &Connection) -> Buffer {

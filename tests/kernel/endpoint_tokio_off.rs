@@ -20,7 +20,8 @@ use tokio::time;
 
 use crate::bed::{LONG, rxe};
 use crate::endpoint_connect::{self, objects_at};
-use crate::endpoint_tokio::{eventually_as, in_time, pair};
+use crate::endpoint_tokio::{eventually_as, pair};
+use crate::executor::in_time;
 
 fn objects() -> Resources {
     objects_at(rxe(0))
@@ -87,7 +88,7 @@ fn exporting_and_revoking_leave_the_thread() {
         let export = waits_for_a_thread(server.export(&memory, Rights::READ)).await;
         let export = export.expect("export");
         assert_ne!(objects(), without);
-        waits_for_a_thread(Connection::revoke(export)).await.expect("revoke");
+        waits_for_a_thread(export.revoke()).await.expect("revoke");
         assert_eq!(objects(), without, "it is revoked");
         drop((client, server));
     });
@@ -163,8 +164,8 @@ fn rejecting_leaves_the_thread() {
         let listener = Listener::bind(rxe(0)).expect("listen");
         let server = listener.local_addr().expect("an IP address");
         let asking = thread::spawn(move || Connector::new().timeout(LONG).connect(server));
-        let incoming = in_time(listener.incoming()).await.expect("a request");
-        let rejecting = Connection::reject(incoming, RejectReason::CONSUMER_DEFINED, b"no");
+        let incoming = in_time(listener.accept()).await.expect("a request");
+        let rejecting = incoming.reject(RejectReason::CONSUMER_DEFINED, b"no");
         waits_for_a_thread(rejecting).await.expect("reject");
         let error = asking.join().expect("it lives").expect_err("it is rejected");
         let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
@@ -184,7 +185,7 @@ fn binding_and_leaving_a_group_leave_the_thread() {
             let group = SocketAddr::from(([239, 1, 8, 1], 0));
             let group =
                 in_time(socket.join_multicast(group, Membership::Full)).await.expect("join");
-            waits_for_a_thread(DatagramSocket::leave(group)).await.expect("leave");
+            waits_for_a_thread(group.leave()).await.expect("leave");
         }
     });
 }
@@ -205,6 +206,52 @@ fn what_is_dropped_leaves_the_thread() {
         goes_later(socket().await, &before).await;
         goes_later(Listener::bind(rxe(0)).expect("listen"), &before).await;
     });
+}
+
+/// A request that is dropped is rejected by the other thread.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tokio_dropped_request_leaves_thread() {
+    with_one_thread_for_blocking_work(async {
+        let listener = Listener::bind(rxe(0)).expect("listen");
+        let server = listener.local_addr().expect("an IP address");
+        let asking = thread::spawn(move || Connector::new().timeout(LONG).connect(server));
+        let incoming = in_time(listener.accept()).await.expect("a request");
+        let held = Held::new().await;
+        drop(incoming);
+        assert!(!asking.is_finished(), "it should not be rejected here");
+        held.release().await;
+        let asked = task::spawn_blocking(move || asking.join().expect("it lives"));
+        let error = in_time(asked).await.expect("it lives").expect_err("it is rejected");
+        assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tokio_without_io_or_time_is_an_error() {
+    let before = objects();
+    let mut builders = [Builder::new_current_thread(), Builder::new_current_thread()];
+    builders[1].enable_io();
+    for mut builder in builders {
+        let runtime = builder.build().expect("a runtime");
+        let both = endpoint_connect::pair(rxe(0), &Settings::default());
+        let errors = runtime.block_on(async {
+            let [client, _server] = both;
+            let settings = DatagramSettings::default();
+            [
+                Listener::bind(rxe(0)).map(drop),
+                Connection::from_blocking(client).map(drop),
+                DatagramSocket::bind(rxe(0), &settings).await.map(drop),
+            ]
+        });
+        for refused in errors {
+            let error = refused.expect_err("the runtime has no I/O or no time");
+            assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+            assert!(error.to_string().contains("enable_all"), "{error}");
+        }
+    }
+    assert_eq!(objects(), before);
 }
 
 /// Drops `value`, of which all is there until there is a thread.

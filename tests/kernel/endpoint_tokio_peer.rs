@@ -14,21 +14,19 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::cm::{CmId, ConnParam, Membership};
-use rdmacm::endpoint::tokio::{Connection, DatagramSocket, Listener};
-use rdmacm::endpoint::{
-    self, Buffer, Connector, DatagramSettings, Incoming, Remote, Rights, Settings,
-};
+use rdmacm::endpoint::tokio::{Connection, DatagramSocket, Incoming, Listener};
+use rdmacm::endpoint::{self, Buffer, Connector, DatagramSettings, Remote, Rights, Settings};
 use rdmacm::verbs::{QpState, WcStatus};
 use rdmacm::{Error, ErrorKind, Result};
 use tokio::runtime::Builder;
-use tokio::task::{self, JoinHandle};
 
 use crate::bed::{LONG, Side, ask, channel, rxe, siw};
 use crate::child::in_child;
 use crate::endpoint_connect::objects_at;
 use crate::endpoint_end::with_low_peer;
 use crate::endpoint_keep_alive::Cut;
-use crate::endpoint_tokio::{filled, in_time, on_each_runtime, pair};
+use crate::endpoint_tokio::{filled, pair};
+use crate::executor::{self, Task, in_time, on_each_executor, tokios};
 use crate::modify::bring;
 use crate::removal::Own;
 
@@ -118,14 +116,14 @@ fn theirs() -> Remote {
 pub(crate) const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
 
 /// Begins a call, which must wait; what comes of it.
-pub(crate) async fn waits<T: Send + 'static>(mut call: Ends<T>) -> JoinHandle<Result<T>> {
+pub(crate) async fn waits<T: Send + 'static>(mut call: Ends<T>) -> Task<Result<T>> {
     let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).map(drop)));
     assert!(first.await.is_pending(), "it waits for nobody");
-    task::spawn(call)
+    executor::spawn(call)
 }
 
 /// Calls that wait, each for what it is to say.
-pub(crate) type Waiters = Vec<(&'static str, JoinHandle<Result<()>>)>;
+pub(crate) type Waiters = Vec<(&'static str, Task<Result<()>>)>;
 
 /// Has each of `calls` wait on its connection, whose peer does not take two messages (if it can be sent such).
 pub(crate) async fn wait_in_every_call(
@@ -172,7 +170,7 @@ async fn from_every_call(
 async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
     let make = || CALLS.iter().map(|_| with_low_peer(None)).unzip();
     let (connections, peers): (Vec<_>, Vec<_>) =
-        task::spawn_blocking(make).await.expect("they are made");
+        executor::spawn_blocking(make).await.expect("they are made");
     let connections = connections.into_iter().map(Connection::from_blocking);
     (connections.map(|made| made.expect("it is watched")).collect(), peers)
 }
@@ -180,9 +178,9 @@ async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_peer_ends_it() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let (connections, peers) = with_low_peers().await;
-        let goes = async { task::spawn_blocking(|| drop(peers)).await.expect("they go") };
+        let goes = async { executor::spawn_blocking(|| drop(peers)).await.expect("they go") };
         let ends = [ErrorKind::Disconnected, SILENCE];
         from_every_call(&CALLS, connections, true, &ends, goes).await;
     });
@@ -191,7 +189,7 @@ fn the_peer_ends_it() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_peer_falls_silent() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let (connections, peers) = with_low_peers().await;
         let goes =
             async { peers.iter().for_each(|peer| bring(peer.io.qp(), QpState::IB_QPS_RESET)) };
@@ -224,16 +222,7 @@ fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
 /// A process that is killed, for all that is seen of it: its kernel takes everything away at once.
 fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, Call)]) {
     let before = objects_at(address);
-    for runtime in
-        [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| {
-            builder
-                .worker_threads(2)
-                .max_blocking_threads(8)
-                .enable_all()
-                .build()
-                .expect("a runtime")
-        })
-    {
+    for runtime in tokios() {
         let (mut ours, theirs) = UnixStream::pair().expect("socket pair");
         thread::scope(|scope| {
             let child =
@@ -257,7 +246,7 @@ fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, C
                         ours.read_exact(&mut [0]).expect("it has the last request");
                         ours.write_all(&[1]).expect("tell");
                     };
-                    task::spawn_blocking(dies).await.expect("it dies");
+                    executor::spawn_blocking(dies).await.expect("it dies");
                 };
                 let sends = address.ip() != siw(0).ip();
                 let ends = [ErrorKind::Disconnected, SILENCE];
@@ -298,7 +287,7 @@ fn siw_the_peers_process_dies() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_the_wire_is_cut() {
-    on_each_runtime(siw(0), || async {
+    on_each_executor(siw(0), || async {
         let keep_alive = Some(Duration::from_millis(1));
         let looks = Settings { keep_alive, ..Settings::default() };
         let (mut idle, mut peers) = (Vec::new(), Vec::new());
@@ -320,13 +309,13 @@ fn siw_the_wire_is_cut() {
 
 /// Closing waits for the peer's answer when all was sent; that the peer is gone is one too.
 fn instead_of_answering(address: SocketAddr) {
-    on_each_runtime(address, move || async move {
+    on_each_executor(address, move || async move {
         let [client, server] = pair(address, &Settings::default()).await;
         client.send(filled(&client, b"taken").await).await.expect("send");
         let closing = async move { client.close(LONG).await };
         // On iWARP nobody answers.
-        let closing = task::spawn(closing);
-        task::yield_now().await;
+        let closing = executor::spawn(closing);
+        executor::yield_now().await;
         drop(server.into_blocking());
         in_time(closing).await.expect("it lives").expect("nothing was lost");
     });
@@ -346,7 +335,7 @@ fn siw_the_peer_ends_it_instead_of_answering() {
 
 /// The request is dropped by who has taken it, or with the listener.
 fn instead_of_accepting(address: SocketAddr) {
-    on_each_runtime(address, move || async move {
+    on_each_executor(address, move || async move {
         for is_taken in [true, false] {
             let listener = Listener::bind(address).expect("listen");
             let server = listener.local_addr().expect("an IP address");
@@ -357,7 +346,8 @@ fn instead_of_accepting(address: SocketAddr) {
                 listener
             };
             let listener = listener.into_blocking();
-            let listener = task::spawn_blocking(move || readable(listener)).await.expect("it asks");
+            let listener =
+                executor::spawn_blocking(move || readable(listener)).await.expect("it asks");
             if is_taken {
                 drop(listener.incoming().expect("a request"));
             }
@@ -387,7 +377,7 @@ fn is_readable(fd: &impl AsFd) {
 }
 
 async fn accept(incoming: Incoming) -> Result<Connection> {
-    Connection::accept(incoming, &Settings::default(), &[], LONG).await
+    incoming.accept(&Settings::default(), &[], LONG).await
 }
 
 /// A peer that asks, and is gone before it has heard the answer, or before anybody has looked at its request: that ends the
@@ -395,7 +385,7 @@ async fn accept(incoming: Incoming) -> Result<Connection> {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn the_peer_asks_and_goes() {
-    on_each_runtime(rxe(0), || async {
+    on_each_executor(rxe(0), || async {
         let listener = Arc::new(Listener::bind(rxe(0)).expect("listen"));
         let server = listener.local_addr().expect("an IP address");
         let asks = move || {
@@ -405,9 +395,9 @@ fn the_peer_asks_and_goes() {
         };
         for is_answered in [true, false] {
             let listens = Arc::clone(&listener);
-            let listens = async move { listens.incoming().await };
+            let listens = async move { listens.accept().await };
             let listening = waits(Box::pin(listens)).await;
-            let (answers, side) = task::spawn_blocking(asks).await.expect("it asks");
+            let (answers, side) = executor::spawn_blocking(asks).await.expect("it asks");
             let incoming = in_time(listening).await.expect("it lives").expect("a request");
             let Side { id, io } = side;
             let goes = move || {
@@ -419,10 +409,10 @@ fn the_peer_asks_and_goes() {
                 drop((io, answers));
             };
             let goes = if is_answered {
-                task::spawn_blocking(goes)
+                executor::spawn_blocking(goes)
             } else {
-                task::spawn_blocking(goes).await.expect("it goes");
-                task::spawn_blocking(|| {})
+                executor::spawn_blocking(goes).await.expect("it goes");
+                executor::spawn_blocking(|| {})
             };
             let error = in_time(accept(incoming)).await.map(drop);
             goes.await.expect("it goes");
@@ -433,8 +423,8 @@ fn the_peer_asks_and_goes() {
         }
         // The listener goes on.
         let connect = async move { Connection::connect(&Connector::new(), server).await };
-        let connecting = task::spawn(connect);
-        let incoming = in_time(listener.incoming()).await.expect("a request");
+        let connecting = executor::spawn(connect);
+        let incoming = in_time(listener.accept()).await.expect("a request");
         let accepted = in_time(accept(incoming)).await.expect("accept");
         drop(in_time(connecting).await.expect("it lives").expect("connect"));
         assert!(in_time(accepted.recv()).await.expect("receive").is_none(), "the end");
@@ -462,7 +452,7 @@ fn the_device_goes() {
         let receives = Arc::clone(&socket);
         let resolves = Arc::clone(&socket);
         let calls: [Ends<()>; 2] = [
-            Box::pin(async move { listener.incoming().await.map(drop) }),
+            Box::pin(async move { listener.accept().await.map(drop) }),
             Box::pin(async move { receives.recv_from().await.map(drop) }),
         ];
         for call in calls {

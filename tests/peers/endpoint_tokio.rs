@@ -51,8 +51,8 @@ async fn first_message(
     const TRIES: usize = 3;
     for _ in 0..TRIES {
         let client = start();
-        let incoming = listener.incoming().await.expect("a request");
-        let connection = Connection::accept(incoming, settings, &[], LONG).await.expect("accept");
+        let incoming = listener.accept().await.expect("a request");
+        let connection = incoming.accept(settings, &[], LONG).await.expect("accept");
         match time::timeout(LONG / 6, hear(&connection)).await {
             Ok(first) => return (client, connection, first.expect("a message")),
             Err(_late) => {
@@ -156,7 +156,7 @@ fn an_rping_of_c_answers(address: &str, size: usize) {
         }
         connection.close(LONG).await.expect("close");
         for export in [given, taken] {
-            Connection::revoke(export).await.expect("revoke");
+            export.revoke().await.expect("revoke");
         }
     });
     let server = server.process.finish();

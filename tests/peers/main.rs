@@ -60,7 +60,7 @@ mod link;
 mod perf;
 mod pingpong;
 mod shared;
-mod tokio_echo;
+mod task_echo;
 
 every_pair! {
     pings

@@ -35,7 +35,6 @@ pub(super) enum Caller<'m> {
     /// The thread sleeps until the deadline.
     Thread(Option<Instant>),
     /// The call returns at once; the waker is called when it is to be tried again.
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "there are no tasks"))]
     Task(&'m mut TaskWaiter, &'m Waker),
 }
 

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-#[cfg(feature = "tokio")]
 use nix::sys::epoll::Epoll;
 
 use super::attempt::{Attempt, Handshake, Phase, Step, WAIT_FOR};
@@ -167,8 +166,7 @@ impl Connecting {
         }
     }
 
-    /// Returns the epoll instance, which will be that of the connection.
-    #[cfg(feature = "tokio")]
+    /// Returns the epoll instance of the attempt, and of the connection.
     pub(super) fn epoll(&self) -> Arc<Epoll> {
         Arc::clone(&self.readiness.epoll)
     }

@@ -3,8 +3,8 @@
 //! A [`Listener`] hands out [`Incoming`] requests, to look at before they are accepted or rejected;
 //! a [`Connector`] connects. Both end in a [`Connection`], which carries messages; in an event loop
 //! by way of a [`Connecting`]. All of it is written on the items of [`cm`](crate::cm) and
-//! [`verbs`](crate::verbs), without `unsafe`, here and in the programs that use it. The same for tasks
-//! of tokio is in the module of that name, with the feature `tokio`. In its shortest form:
+//! [`verbs`](crate::verbs), without `unsafe`, here and in the programs that use it. The module
+//! [`task`] has async versions of these types. In its shortest form:
 //!
 //! ```no_run
 #![doc = include_str!("../../examples/echo.rs")]
@@ -92,8 +92,8 @@
 // registration with one small buffer more and one of two lengths of buffers (`Buffer::alloc_groups`), as each would cost a page otherwise; events
 // that are read sixteen at a time (`CompletionChannel::drop_events`); memory that a thread registers for a task
 // (`Memory::same`), which as a public copy would let two write to it at once; objects of
-// which a request had the last handle (`BufferQueues::take_released`); and tokio's reactor, which the channels'
-// futures share.
+// which a request had the last handle (`BufferQueues::take_released`); and Tokio's reactor, which
+// knows a descriptor by its number.
 mod access;
 mod attempt;
 mod buffer;
@@ -134,7 +134,10 @@ mod running_command;
 mod sending;
 mod settings;
 mod shared;
+#[cfg(feature = "smol")]
+pub mod smol;
 mod state;
+pub mod task;
 mod task_wait;
 mod thread_wait;
 mod timer;

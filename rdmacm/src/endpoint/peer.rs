@@ -93,7 +93,6 @@ impl Peer {
     }
 
     /// Whether the address handle is there.
-    #[cfg(feature = "tokio")]
     pub(super) fn is_ready(&self) -> bool {
         self.inner.handle.get().is_some()
     }

@@ -3,27 +3,20 @@
 
 use std::task::Waker;
 
-#[cfg(feature = "tokio")]
 use super::caller::Caller;
 use super::caller::TaskWaiter;
-#[cfg(feature = "tokio")]
 use super::core::EndReason;
 use super::core::WaiterKind;
 use super::operation::Awaited;
-#[cfg(feature = "tokio")]
 use super::operation::Operation;
-#[cfg(feature = "tokio")]
 use super::shared::Shared;
 use super::shared::SharedStateGuard;
-#[cfg(feature = "tokio")]
 use super::state::State;
 use super::waker::Wake;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-#[cfg(feature = "tokio")]
 use crate::error::Result;
 
-#[cfg(feature = "tokio")]
 impl Shared {
     /// [`wait_for`](Self::wait_for) of a task, which does not wait: on [`ErrorKind::WouldBlock`] the `waker` is called when the
     /// state has changed for it. The task has to watch the descriptor too.

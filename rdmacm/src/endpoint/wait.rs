@@ -19,7 +19,6 @@ use super::state::State;
 use super::wait_loop::{MAX_READS_PER_CALL, Progress, poll_ready};
 use crate::error::{Error, ErrorKind, Result};
 
-#[cfg(feature = "tokio")]
 pub(super) use super::caller::TaskWaiter;
 
 impl Shared {

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | a thread each | those that wait, and those with `_timeout` | `echo` |
 //! | an event loop of your own | those with `try_`, and a descriptor ([`AsFd`](std::os::fd::AsFd)) | `epoll` |
-//! | tasks | those of `endpoint::tokio`, with the feature `tokio` | `tokio_echo` |
+//! | tasks | those of [`endpoint::task`](crate::endpoint::task), on Tokio (feature `tokio`), smol (feature `smol`) or another [runtime](crate::endpoint::task::Runtime) | `tokio_echo`, `smol_echo` |
 //!
 //! # Threads
 //!
@@ -38,7 +38,8 @@
 //!
 //! A socket for datagrams has no connections to wait for: it finds a peer by its address, once, and answers
 //! whoever has sent it something. What was lost is for the program to ask for again. Threads and event loops
-//! have [`DatagramSocket`](crate::endpoint::DatagramSocket); tasks have it so:
+//! have [`DatagramSocket`](crate::endpoint::DatagramSocket), tasks
+//! [`task::DatagramSocket`](crate::endpoint::task::DatagramSocket):
 //!
 #![cfg_attr(feature = "tokio", doc = "```no_run")]
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]

@@ -1,24 +1,25 @@
-//! Descriptors that a tokio runtime watches.
+//! Descriptors that a Tokio runtime watches.
 //!
 //! # Safety
 //!
-//! The runtime knows a descriptor by its number, which therefore has to stay open, and the same,
-//! for as long as it watches: here it has a share in it.
+//! The runtime knows a descriptor by its number. The descriptor therefore has to stay open, and the number its own, as long
+//! as the runtime watches it: a [`Watched`] has a share in the descriptor.
 #![expect(unsafe_code, reason = "the runtime keeps the number of a descriptor")]
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use nix::sys::epoll::Epoll;
 use tokio::io::Interest;
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::unix::AsyncFd;
 
-/// An epoll descriptor that the runtime watches: whether it has become readable.
+/// An epoll instance whose readability the runtime watches.
 #[derive(Debug)]
 pub(crate) struct Watched(AsyncFd<Descriptor>);
 
-/// What is watched. Nobody has it mutably, so that it is always the same one.
+/// The descriptor that is watched. It is never borrowed mutably, so that its number stays.
 #[derive(Debug)]
 struct Descriptor(Arc<Epoll>);
 
@@ -28,36 +29,27 @@ impl AsRawFd for Descriptor {
     }
 }
 
-/// That it has become readable, until somebody has looked and says that it is not.
-#[derive(Debug)]
-pub(crate) struct Readable<'a>(AsyncFdReadyGuard<'a, Descriptor>);
-
 impl Watched {
-    /// Has the runtime watch it that this is called in.
+    /// Makes the runtime watch `epoll` in whose context this is called.
     ///
     /// # Panics
     ///
-    /// Outside of a runtime, and in one without I/O.
+    /// Outside of a runtime, and in a runtime without I/O.
     #[track_caller]
     pub(crate) fn new(epoll: Arc<Epoll>) -> io::Result<Self> {
-        // SAFETY: the descriptor is open, and stays so and the same until this is dropped: it is
-        // owned by the `Epoll`, of which there is a share in here that nobody can take or exchange.
+        // SAFETY: the descriptor is open, and stays open with its number until the `AsyncFd` is dropped: the `Epoll` owns
+        // it, the `AsyncFd` has a share in the `Epoll`, and no code takes that share out or replaces it. So `as_raw_fd`
+        // returns the same number each time.
         let watched =
             unsafe { AsyncFd::register_with_interest(Descriptor(epoll), Interest::READABLE) };
         Ok(Self(watched?))
     }
 
-    /// Waits until it has become readable since somebody has last [said](Readable::used_up) that it
-    /// is not.
-    pub(crate) async fn readable(&self) -> io::Result<Readable<'_>> {
-        self.0.readable().await.map(Readable)
-    }
-}
-
-impl Readable<'_> {
-    /// There was nothing more to read, after this was had. Where it has become readable meanwhile
-    /// that counts.
-    pub(crate) fn used_up(mut self) {
-        self.0.clear_ready();
+    /// Waits until the descriptor has become readable since this was last ready. The waker of the last call is woken.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut readable = ready!(self.0.poll_read_ready(context))?;
+        // Clears what was observed above. If the descriptor has become readable since, the next call is ready at once.
+        readable.clear_ready();
+        Poll::Ready(Ok(()))
     }
 }

@@ -100,7 +100,6 @@ impl Memory {
     }
 
     /// The same memory, to be registered elsewhere.
-    #[cfg(feature = "tokio")]
     pub(crate) fn same(&self) -> Self {
         Self { mapping: Arc::clone(&self.mapping) }
     }

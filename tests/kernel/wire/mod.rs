@@ -19,8 +19,8 @@ use rdmacm::verbs::{Completion, QpState, SendFlags, SendOperation, WcStatus};
 use rdmacm_tests::wait_until;
 
 use crate::bed::{LONG, Side, channel, id, resolve};
-use crate::endpoint_tokio::runtimes;
 use crate::endpoint_tokio_peer::{CALLS, IDLE, SILENCE, Waiters, end, wait_in_every_call};
+use crate::executor::tokios;
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_usable};
 
@@ -333,7 +333,7 @@ fn a_host_that_is_gone_mid_transfer_can_be_left_and_found_again() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_hear_of_a_cut_wire_in_every_call() {
     let mut far = Far::find();
-    let waiting = runtimes().map(|runtime| (runtime.block_on(tasks()), runtime));
+    let waiting = tokios().map(|runtime| (runtime.block_on(tasks()), runtime));
     far.cut();
     thread::scope(|scope| {
         for ([busy, idle], runtime) in waiting {

@@ -7,9 +7,9 @@ const LONG: Duration = Duration::from_secs(30);
 /// Accepts `count` clients, and serves each in a task of its own.
 async fn serve(listener: Listener, count: usize) -> rdmacm::Result<()> {
     for _ in 0..count {
-        let incoming = listener.incoming().await?;
+        let incoming = listener.accept().await?;
         tokio::spawn(async move {
-            let accepted = Connection::accept(incoming, &Settings::default(), &[], LONG).await;
+            let accepted = incoming.accept(&Settings::default(), &[], LONG).await;
             let served = match accepted {
                 Ok(connection) => echo(connection).await,
                 Err(error) => Err(error),

@@ -32,7 +32,7 @@ const ON_ONE_KERNEL: [&str; 19] = [
     "guide::",
     "file_copy::",
     "key_value::",
-    "tokio_echo::",
+    "task_echo::",
     "functions::",
 ];
 

@@ -1,0 +1,11 @@
+//! [`SmolRuntime`], and the types of [`endpoint::task`](super::task) under a second path (feature `smol`).
+//!
+//! Outside of a Tokio runtime these types use it without being told, under any executor.
+//!
+//! # Examples
+//!
+//! ```no_run
+#![doc = include_str!("../../examples/smol_echo.rs")]
+//! ```
+pub use super::task::runtime::smol::SmolRuntime;
+pub use super::task::{Connection, DatagramSocket, Export, Group, Incoming, Listener};

@@ -1,0 +1,245 @@
+//! Work that may block, on threads that may.
+
+use std::future::poll_fn;
+use std::mem;
+use std::ops::Deref;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::thread;
+
+use super::runtime::Runtime;
+use crate::lock::unpoisoned;
+
+/// Runs `work` on a thread that may block, or here if the runtime has none. Returns `None` if the runtime drops the work
+/// because it ends. A panic of `work` goes on here.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, work that has begun goes on, and its result is dropped.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let outcome = Arc::new(Outcome(Mutex::new(Progress::Pending(None))));
+    let promise = Promise(Arc::clone(&outcome));
+    let work = move || promise.keep(panic::catch_unwind(AssertUnwindSafe(work)));
+    if let Err(work) = runtime.run_blocking(Box::new(work)) {
+        work();
+    }
+    let done = poll_fn(|context| {
+        let mut progress = unpoisoned(outcome.0.lock());
+        match mem::replace(&mut *progress, Progress::Pending(Some(context.waker().clone()))) {
+            Progress::Pending(former) => {
+                drop(progress);
+                drop(former);
+                Poll::Pending
+            }
+            Progress::Done(result) => Poll::Ready(result),
+        }
+    });
+    match done.await? {
+        Ok(done) => Some(done),
+        Err(payload) => panic::resume_unwind(payload),
+    }
+}
+
+/// The outcome of work on another thread.
+struct Outcome<T>(Mutex<Progress<T>>);
+
+enum Progress<T> {
+    /// The waker is of the task that waits.
+    Pending(Option<Waker>),
+    /// `None` if the work was dropped before it began.
+    Done(Option<thread::Result<T>>),
+}
+
+/// The end of the outcome that the work has. Dropping it tells the task that waits that the work was dropped.
+struct Promise<T>(Arc<Outcome<T>>);
+
+impl<T> Promise<T> {
+    fn keep(self, result: thread::Result<T>) {
+        self.settle(Some(result));
+    }
+
+    fn settle(&self, result: Option<thread::Result<T>>) {
+        let mut progress = unpoisoned(self.0.0.lock());
+        let Progress::Pending(waker) = &mut *progress else { return };
+        let waker = waker.take();
+        *progress = Progress::Done(result);
+        drop(progress);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.settle(None);
+    }
+}
+
+/// A value that is dropped on a thread that may block, or where it is dropped if the runtime has none.
+#[derive(Debug)]
+pub(super) struct DropOnBlockingPool<T: Send + 'static> {
+    value: Option<T>,
+    runtime: Arc<dyn Runtime>,
+}
+
+const PRESENT: &str = "the value is taken out only when this goes";
+
+impl<T: Send + 'static> DropOnBlockingPool<T> {
+    pub(super) fn new(value: T, runtime: &Arc<dyn Runtime>) -> Self {
+        Self { value: Some(value), runtime: Arc::clone(runtime) }
+    }
+
+    pub(super) fn into_inner(mut self) -> T {
+        self.value.take().expect(PRESENT)
+    }
+
+    pub(super) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+}
+
+impl<T: Send + 'static> Deref for DropOnBlockingPool<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect(PRESENT)
+    }
+}
+
+impl<T: Send + 'static> Drop for DropOnBlockingPool<T> {
+    fn drop(&mut self) {
+        let Some(value) = self.value.take() else { return };
+        // If the runtime ends before, it drops the work, and the value with it.
+        if let Err(work) = self.runtime.run_blocking(Box::new(move || drop(value))) {
+            work();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::io;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Wake};
+    use std::thread::ThreadId;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
+
+    /// A runtime that does one thing with all blocking work.
+    #[derive(Debug, Clone, Copy)]
+    enum Pool {
+        Runs,
+        Refuses,
+        Drops,
+    }
+
+    impl Runtime for Pool {
+        fn register(&self, _: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
+            unreachable!("nothing is registered")
+        }
+
+        fn sleep_until(&self, _: Instant) -> io::Result<Sleep> {
+            unreachable!("no task sleeps")
+        }
+
+        fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
+            match self {
+                Self::Runs => drop(thread::spawn(work)),
+                Self::Refuses => return Err(work),
+                Self::Drops => drop(work),
+            }
+            Ok(())
+        }
+    }
+
+    fn pool(pool: Pool) -> Arc<dyn Runtime> {
+        Arc::new(pool)
+    }
+
+    struct Unparks(thread::Thread);
+
+    impl Wake for Unparks {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let waker = Waker::from(Arc::new(Unparks(thread::current())));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
+    /// Reports the thread that drops it.
+    struct Reports(mpsc::Sender<ThreadId>);
+
+    impl Drop for Reports {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().id());
+        }
+    }
+
+    #[test]
+    fn work_runs_here_only_if_runtime_refuses() {
+        let here = thread::current().id();
+        for (kind, is_here) in [(Pool::Runs, false), (Pool::Refuses, true)] {
+            let done = block_on(run_blocking(&pool(kind), || thread::current().id()));
+            assert_eq!(done.expect("the work should be done") == here, is_here, "{kind:?}");
+        }
+        assert_eq!(block_on(run_blocking(&pool(Pool::Drops), || 1)), None);
+    }
+
+    #[test]
+    fn value_drops_here_only_if_runtime_does_not_run() {
+        let here = thread::current().id();
+        for (kind, is_here) in [(Pool::Runs, false), (Pool::Refuses, true), (Pool::Drops, true)] {
+            let (reports, dropped) = mpsc::channel();
+            drop(DropOnBlockingPool::new(Reports(reports), &pool(kind)));
+            let dropped = dropped.recv().expect("the value should be dropped");
+            assert_eq!(dropped == here, is_here, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn panic_of_work_goes_on_in_waiting_task() {
+        for kind in [Pool::Runs, Pool::Refuses] {
+            let work = || -> u8 { panic::resume_unwind(Box::new("of the work")) };
+            let panics = || block_on(run_blocking(&pool(kind), work));
+            let payload = panic::catch_unwind(panics).expect_err("the work panics");
+            assert_eq!(payload.downcast_ref(), Some(&"of the work"));
+        }
+    }
+
+    #[test]
+    fn result_without_waiting_task_is_dropped_there() {
+        let (reports, dropped) = mpsc::channel();
+        let (goes_on, waits) = mpsc::channel::<()>();
+        let pool = pool(Pool::Runs);
+        let work = move || {
+            let _ = waits.recv();
+            Reports(reports)
+        };
+        {
+            let mut running = pin!(run_blocking(&pool, work));
+            let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        }
+        drop(goes_on);
+        let dropped = dropped.recv().expect("the result should be dropped");
+        assert_ne!(dropped, thread::current().id());
+    }
+}

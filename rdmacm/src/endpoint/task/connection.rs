@@ -1,0 +1,254 @@
+//! [`Connection`], a reliable connection whose calls are awaited.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::blocking_pool::{DropOnBlockingPool, run_blocking};
+use super::deadline::until_deadline;
+use super::default_runtime::default_runtime;
+use super::establish::{Established, establish};
+use super::failure::{cancelled, refused};
+use super::runtime::Runtime;
+use super::waiting::until;
+use super::watch::Watch;
+use crate::addr::Address;
+#[cfg(doc)]
+use crate::endpoint;
+use crate::endpoint::core::EndReason;
+use crate::endpoint::deadline::within;
+use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::state::State;
+use crate::endpoint::{Connection as Blocking, Connector, Counters};
+use crate::error::{ErrorKind, Result};
+
+/// A reliable connection that carries messages in both directions, in order, for tasks.
+///
+/// Created by [`connect`](Self::connect) or [`Incoming::accept`](super::Incoming::accept). All methods take `&self` and
+/// may be called by any task at any time; if several tasks receive, each message is delivered to one of them. Apart from
+/// waiting, it behaves as an [`endpoint::Connection`], which is documented in more detail.
+///
+/// A clone is another handle of the connection, for another task: see
+/// [`endpoint::Connection`](endpoint::Connection#clones). Dropping the last handle is [`abort`](Self::abort) without
+/// waiting for it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::{Connector, task::Connection};
+/// use std::{net::SocketAddr, time::Duration};
+///
+/// async fn ask(server: SocketAddr) -> rdmacm::Result<()> {
+///     let connection = Connection::connect(&Connector::new(), server).await?;
+///     connection.post_bytes(b"hello").await?;
+///     if let Some(answer) = connection.recv().await? {
+///         println!("{}", String::from_utf8_lossy(&answer));
+///     }
+///     connection.close(Duration::from_secs(10)).await
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Connection {
+    handle: Arc<Handle>,
+}
+
+/// A connection whose descriptor a runtime watches.
+struct Handle {
+    // Declared first: the runtime forgets the descriptor before it is closed.
+    watch: Watch,
+    connection: DropOnBlockingPool<Blocking>,
+}
+
+impl Connection {
+    /// Connects to a listener at `server`, on the [default runtime](super#runtimes): see [`Connector::connect`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`connect_with`](Self::connect_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the attempt ends and nothing is left of it.
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_create_ep")]
+    pub async fn connect(connector: &Connector, server: impl Into<Address>) -> Result<Self> {
+        Self::connect_with(connector, server, default_runtime()?).await
+    }
+
+    /// Connects to a listener at `server`, on `runtime`: see [`Connector::connect`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`Connector::connect`].
+    /// - The errors of [`from_blocking_with`](Self::from_blocking_with).
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the attempt ends and nothing is left of it.
+    pub async fn connect_with(
+        connector: &Connector,
+        server: impl Into<Address>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        // The time begins here: the attempt may have to wait for a thread.
+        let overall = connector.overall();
+        let (connector, server) = (connector.clone(), server.into());
+        let established = establish(&runtime, move || connector.start_by(server, overall)).await;
+        Self::established(established?)
+    }
+
+    /// Converts a connection into one for tasks of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(connection: Blocking) -> Result<Self> {
+        Self::from_blocking_with(connection, default_runtime()?)
+    }
+
+    /// Converts a connection into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// - EEXIST if the runtime watches another clone of `connection` already.
+    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    pub fn from_blocking_with(connection: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::established((DropOnBlockingPool::new(connection, &runtime), None))
+    }
+
+    /// Makes a handle of a connection whose descriptor may be watched already.
+    pub(super) fn established((connection, watch): Established) -> Result<Self> {
+        let watch = match watch {
+            Some(watch) => watch,
+            None => {
+                let shared = &connection.shared;
+                let epoll = Arc::clone(&shared.readiness.epoll);
+                let watch = Watch::new(&**connection.runtime(), epoll);
+                watch.map_err(|error| refused("watch", shared.name.clone(), &error))?
+            }
+        };
+        Ok(Self { handle: Arc::new(Handle { watch, connection }) })
+    }
+
+    /// Converts this handle into a blocking one. Other clones stay handles for tasks.
+    pub fn into_blocking(self) -> Blocking {
+        match Arc::try_unwrap(self.handle) {
+            Ok(handle) => handle.connection.into_inner(),
+            Err(handle) => Blocking::clone(&handle.connection),
+        }
+    }
+
+    /// Returns the local address, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.blocking().local_addr()
+    }
+
+    /// Returns the peer's address, or `None` for an InfiniBand address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.blocking().peer_addr()
+    }
+
+    /// Returns the private data of the peer: see [`endpoint::Connection::private_data`].
+    pub fn private_data(&self) -> &[u8] {
+        self.blocking().private_data()
+    }
+
+    /// Returns what the connection has done so far: see [`endpoint::Connection::counters`].
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn counters(&self) -> Result<Counters> {
+        self.blocking().counters()
+    }
+
+    /// Sends all posted messages, tells the peer of the end and waits for its answer, for at most `timeout`; then ends the
+    /// connection: see [`endpoint::Connection::close`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::Connection::close`].
+    /// - [`ErrorKind::Unsupported`] if it is awaited where the runtime has no timers: outside of Tokio's, for example.
+    ///
+    /// The connection has ended in these cases too.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped while it waits for the messages or
+    /// for the peer, the peer may have been told of the end, or will be: messages are received, but none can be posted. The
+    /// connection may be closed again, or aborted. If it is dropped later, the [abort](Self::abort) at the end goes on.
+    #[doc(alias = "rdma_disconnect")]
+    #[doc(alias = "rdma_destroy_ep")]
+    pub async fn close(&self, timeout: Duration) -> Result<()> {
+        let runtime = &**self.runtime();
+        let closed = match until_deadline(runtime, within(timeout), self.end()).await {
+            Ok(Some(closed)) => closed,
+            Ok(None) => Err(self.shared().error(Operation::Close, ErrorKind::TimedOut)),
+            Err(error) => Err(refused(Operation::Close.name(), self.shared().name.clone(), &error)),
+        };
+        self.abort().await;
+        closed
+    }
+
+    async fn end(&self) -> Result<()> {
+        if self.until(Operation::Close, State::close).await? {
+            let shared = Arc::clone(self.shared());
+            let told = self.run_blocking(move || shared.announce_close()).await;
+            let name = || self.shared().name.clone();
+            told.ok_or_else(|| cancelled(Operation::Close.name(), name()))??;
+        }
+        self.until(Operation::Close, State::closed).await
+    }
+
+    /// Ends the connection at once and waits until its kernel objects are destroyed: see
+    /// [`endpoint::Connection::abort`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end goes on.
+    pub async fn abort(&self) {
+        let shared = Arc::clone(self.shared());
+        if self.run_blocking(move || shared.abort()).await.is_none() {
+            self.blocking().abort();
+        }
+    }
+
+    pub(super) async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        run_blocking(self.runtime(), work).await
+    }
+
+    pub(super) fn runtime(&self) -> &Arc<dyn Runtime> {
+        self.handle.connection.runtime()
+    }
+
+    pub(super) fn blocking(&self) -> &Blocking {
+        &self.handle.connection
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.blocking().shared
+    }
+
+    pub(super) async fn until<T>(
+        &self,
+        operation: Operation,
+        done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
+    ) -> Result<T> {
+        until(self.shared(), &self.handle.watch, operation, done).await
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.blocking(), f)
+    }
+}

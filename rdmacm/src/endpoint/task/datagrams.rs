@@ -1,0 +1,299 @@
+//! [`DatagramSocket`], which sends and receives datagrams, for tasks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::blocking_pool::{DropOnBlockingPool, run_blocking};
+use super::default_runtime::default_runtime;
+use super::failure::{cancelled, refused};
+use super::group::Group;
+use super::runtime::Runtime;
+use super::waiting::until;
+use super::watch::Watch;
+use crate::addr::Address;
+use crate::cm::Membership;
+use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::core::EndReason;
+use crate::endpoint::group::Joining;
+use crate::endpoint::resolving::Resolving;
+use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::state::State;
+use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Peer};
+use crate::error::Result;
+#[cfg(doc)]
+use crate::{endpoint, error::ErrorKind};
+
+/// Sends and receives datagrams, for tasks.
+///
+/// All methods take `&self` and may be called by any task at any time; if several tasks receive, each datagram is delivered
+/// to one of them. Apart from waiting, it behaves as an [`endpoint::DatagramSocket`], which is documented in more detail.
+/// Peers that resolve the socket are answered while a task waits in one of its calls, for example in
+/// [`recv_from`](Self::recv_from).
+///
+/// Dropping the socket is [`abort`](Self::abort) without waiting for it.
+#[derive(Debug)]
+pub struct DatagramSocket {
+    // Declared first: the runtime forgets the descriptor before it is closed.
+    watch: Watch,
+    socket: DropOnBlockingPool<Blocking>,
+}
+
+impl DatagramSocket {
+    /// Creates a socket on a local address, on the [default runtime](super#runtimes): see
+    /// [`endpoint::DatagramSocket::bind`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::DatagramSocket::bind`].
+    /// - The errors of [`from_blocking`](Self::from_blocking).
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing is left of the socket.
+    #[doc(alias = "rdma_bind_addr")]
+    pub async fn bind(address: impl Into<Address>, settings: &DatagramSettings) -> Result<Self> {
+        let runtime = default_runtime()?;
+        let (address, settings) = (address.into(), settings.clone());
+        let owner = Arc::clone(&runtime);
+        let bind = move || {
+            let bound = Blocking::bind(address, &settings);
+            bound.map(|socket| DropOnBlockingPool::new(socket, &owner))
+        };
+        let ended = || cancelled("bind a datagram socket to", address.to_string());
+        Self::of(run_blocking(&runtime, bind).await.ok_or_else(ended)??)
+    }
+
+    /// Converts a socket into one for tasks of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(socket: Blocking) -> Result<Self> {
+        Self::from_blocking_with(socket, default_runtime()?)
+    }
+
+    /// Converts a socket into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    pub fn from_blocking_with(socket: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::of(DropOnBlockingPool::new(socket, &runtime))
+    }
+
+    fn of(socket: DropOnBlockingPool<Blocking>) -> Result<Self> {
+        let shared = &socket.shared;
+        let watch = Watch::new(&**socket.runtime(), Arc::clone(&shared.readiness.epoll));
+        let watch = watch.map_err(|error| refused("watch", shared.name.clone(), &error))?;
+        Ok(Self { watch, socket })
+    }
+
+    /// Converts this into a blocking socket.
+    pub fn into_blocking(self) -> Blocking {
+        self.socket.into_inner()
+    }
+
+    /// Returns the local address, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Returns the number of the queue pair of the socket, by which its peers know it.
+    pub fn qp_num(&self) -> u32 {
+        self.socket.qp_num()
+    }
+
+    /// Returns the length of the longest datagram in bytes: see [`endpoint::DatagramSocket::mtu`].
+    pub fn mtu(&self) -> usize {
+        self.socket.mtu()
+    }
+
+    /// Returns what the socket has done so far: see [`endpoint::DatagramSocket::counters`].
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn counters(&self) -> Result<Counters> {
+        self.socket.counters()
+    }
+
+    /// Resolves the socket that is bound to `address`: see [`endpoint::DatagramSocket::resolve_peer`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::DatagramSocket::resolve_peer`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the resolution is canceled.
+    #[doc(alias = "rdma_connect")]
+    pub async fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
+        let resolving = Resolving::start(self.shared(), address.into())?;
+        let outcome = |state: &mut State| resolving.outcome(state);
+        self.until(Operation::Resolve, outcome).await?.into_outcome()
+    }
+
+    /// Takes a send buffer, waiting until one is free: see [`endpoint::DatagramSocket::buffer`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::DatagramSocket::buffer`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no buffer was taken.
+    pub async fn buffer(&self) -> Result<Buffer> {
+        let memory = self.until(Operation::Take, State::buffer).await?;
+        Ok(Buffer::new(memory, self.shared()))
+    }
+
+    /// Posts the datagram in `buffer` to `peer` without waiting until it is sent: see
+    /// [`endpoint::DatagramSocket::post_to`].
+    ///
+    /// It waits only for the first datagram to a peer, for which the kernel creates an address handle and, on RoCE,
+    /// resolves the route.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::DatagramSocket::post_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing is sent, and the buffer returns to the socket.
+    pub async fn post_to(&self, buffer: Buffer, peer: &Peer) -> Result<()> {
+        self.prepare(peer).await?;
+        self.socket.post_to(buffer, peer)
+    }
+
+    /// Posts `bytes` to `peer` as a datagram, waiting until a buffer is free to copy them into: see
+    /// [`endpoint::DatagramSocket::post_bytes_to`].
+    ///
+    /// For the first datagram to a peer it waits as [`post_to`](Self::post_to) does.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::DatagramSocket::post_bytes_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was posted.
+    pub async fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+        self.shared().check_length(bytes.len())?;
+        self.prepare(peer).await?;
+        let operation = self.socket.send_to_peer(peer, None)?;
+        self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
+    }
+
+    /// Sends the datagram in `buffer` to `peer`, waits until it is sent, and returns the buffer: see
+    /// [`endpoint::DatagramSocket::send_to`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::DatagramSocket::send_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, or before the kernel has created the address handle for a first
+    /// datagram, nothing is sent. If it is dropped later, the datagram is in flight, as one that was
+    /// [posted](Self::post_to). The buffer returns to the socket in all cases.
+    pub async fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
+        self.prepare(peer).await?;
+        let operation = self.socket.operation(&buffer, peer)?;
+        let mut wanted = self.shared().start_wanted(Operation::Send, buffer, operation)?;
+        let memory = self.until(Operation::Send, |state| state.sent(wanted.index)).await?;
+        Ok(wanted.back(memory))
+    }
+
+    /// Creates the address handle of `peer`, unless it has one.
+    async fn prepare(&self, peer: &Peer) -> Result<()> {
+        const OPERATION: &str = Operation::Send.name();
+        if peer.is_ready() {
+            return Ok(());
+        }
+        let (peer, mark) = (peer.clone(), Arc::clone(&self.socket.mark));
+        let create = move || peer.address(OPERATION, &mark).map(drop);
+        let created = run_blocking(self.socket.runtime(), create).await;
+        created.ok_or_else(|| cancelled(OPERATION, self.shared().name.clone()))?
+    }
+
+    /// Waits until all posted datagrams are sent: see [`endpoint::DatagramSocket::flush`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::DatagramSocket::flush`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next call reports what the future would have.
+    pub async fn flush(&self) -> Result<()> {
+        self.until(Operation::Flush, State::flushed).await
+    }
+
+    /// Waits for the next datagram and returns it with its sender: see [`endpoint::DatagramSocket::recv_from`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::DatagramSocket::recv_from`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no datagram was taken.
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub async fn recv_from(&self) -> Result<(Message, Peer)> {
+        let arrived = self.until(Operation::Receive, State::datagram).await??;
+        Ok(self.socket.received(arrived))
+    }
+
+    /// Joins a multicast group: see [`endpoint::DatagramSocket::join_multicast`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::DatagramSocket::join_multicast`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the group is left if it was joined.
+    #[doc(alias = "rdma_join_multicast")]
+    pub async fn join_multicast(
+        &self,
+        group: impl Into<Address>,
+        membership: Membership,
+    ) -> Result<Group> {
+        let mut joining = Joining::start(self.shared(), group.into(), membership)?;
+        let answer = |state: &mut State| joining.answer(state);
+        let peer = self.until(Operation::Join, answer).await??;
+        Ok(Group::new(joining.joined(peer), Arc::clone(self.socket.runtime())))
+    }
+
+    /// Ends the socket at once and waits until its kernel objects are destroyed: see
+    /// [`endpoint::DatagramSocket::abort`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end goes on.
+    pub async fn abort(&self) {
+        let shared = Arc::clone(self.shared());
+        if run_blocking(self.socket.runtime(), move || shared.abort()).await.is_none() {
+            self.socket.abort();
+        }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.socket.shared
+    }
+
+    async fn until<T>(
+        &self,
+        operation: Operation,
+        done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
+    ) -> Result<T> {
+        until(self.shared(), &self.watch, operation, done).await
+    }
+}

@@ -1,0 +1,36 @@
+//! Deadlines of tasks.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use super::runtime::Runtime;
+
+/// Waits for `future` until `deadline`, if there is one. Returns `None` if that has passed before.
+///
+/// # Errors
+///
+/// The error of a runtime that cannot wait until then.
+pub(super) async fn until_deadline<F: Future>(
+    runtime: &dyn Runtime,
+    deadline: Option<Instant>,
+    future: F,
+) -> io::Result<Option<F::Output>> {
+    let mut future = pin!(future);
+    let mut sleep = None;
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Ok(Some(output)));
+        }
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let sleep = match &mut sleep {
+            Some(sleep) => sleep,
+            // A future that is ready at once needs no timer.
+            None => sleep.insert(runtime.sleep_until(deadline)?),
+        };
+        sleep.as_mut().poll(context).map(|()| Ok(None))
+    })
+    .await
+}

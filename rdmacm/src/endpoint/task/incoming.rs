@@ -1,0 +1,117 @@
+//! [`Incoming`], a connection request, for tasks.
+
+use std::future::{Future, IntoFuture};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::blocking_pool::{DropOnBlockingPool, run_blocking};
+use super::connection::Connection;
+use super::establish::establish;
+use super::failure::cancelled;
+#[cfg(doc)]
+use super::listener::Listener;
+use crate::cm::RejectReason;
+use crate::endpoint::deadline::within;
+use crate::endpoint::{self, Settings};
+use crate::error::Result;
+
+/// The time for accepting a request that is awaited itself.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection request, for tasks.
+///
+/// Returned by [`Listener::accept`]. It dereferences to an [`endpoint::Incoming`], which has the peer's address and what
+/// it proposes. Dropping it rejects the request without waiting for that.
+///
+/// Awaiting it accepts the request with the default [`Settings`], without private data, within 30 seconds.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::task::Listener;
+///
+/// async fn greet(listener: &Listener) -> rdmacm::Result<()> {
+///     let incoming = listener.accept().await?;
+///     println!("a request by {:?}", incoming.peer_addr()?);
+///     let connection = incoming.await?;
+///     connection.post_bytes(b"welcome").await
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Incoming(DropOnBlockingPool<endpoint::Incoming>);
+
+impl Incoming {
+    pub(super) fn new(incoming: DropOnBlockingPool<endpoint::Incoming>) -> Self {
+        Self(incoming)
+    }
+
+    /// Accepts the request, and waits for at most `timeout` until the connection is established: see
+    /// [`endpoint::Incoming::accept`]. The connection belongs to the runtime of the listener.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::Incoming::accept`].
+    /// - The errors of [`Connection::from_blocking_with`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the attempt ends and nothing is left of it. A peer that was not accepted yet is rejected.
+    #[doc(alias = "rdma_accept")]
+    pub async fn accept(
+        self,
+        settings: &Settings,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<Connection> {
+        // The time begins here: the attempt may have to wait for a thread.
+        let until = within(timeout);
+        let runtime = self.0.runtime().clone();
+        let (settings, private_data) = (settings.clone(), private_data.to_vec());
+        let start = move || self.into_blocking().start_by(&settings, &private_data, until);
+        Connection::established(establish(&runtime, start).await?)
+    }
+
+    /// Rejects the request with a reason and private data: see [`endpoint::Incoming::reject`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::Incoming::reject`].
+    /// - ECANCELED if the runtime ends, with which the request is rejected too.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request is rejected in any case. If the future is dropped before it is polled, the peer gets neither the reason
+    /// nor the data.
+    #[doc(alias = "rdma_reject")]
+    pub async fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        let runtime = self.0.runtime().clone();
+        let private_data = private_data.to_vec();
+        let reject = move || self.into_blocking().reject(reason, &private_data);
+        let rejected = run_blocking(&runtime, reject).await;
+        rejected.ok_or_else(|| cancelled("reject", "a connection request"))?
+    }
+
+    /// Converts this into a blocking request.
+    pub fn into_blocking(self) -> endpoint::Incoming {
+        self.0.into_inner()
+    }
+}
+
+impl Deref for Incoming {
+    type Target = endpoint::Incoming;
+
+    fn deref(&self) -> &endpoint::Incoming {
+        &self.0
+    }
+}
+
+impl IntoFuture for Incoming {
+    type Output = Result<Connection>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Connection>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.accept(&Settings::default(), &[], TIMEOUT).await })
+    }
+}

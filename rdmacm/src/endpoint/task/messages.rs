@@ -1,0 +1,121 @@
+//! Messages of a connection, for tasks.
+
+use super::connection::Connection;
+#[cfg(doc)]
+use crate::endpoint;
+use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::sending::AT_ONCE;
+use crate::endpoint::shared::Operation;
+use crate::endpoint::state::State;
+use crate::error::Result;
+use crate::verbs::SendOperation;
+
+impl Connection {
+    /// Takes a send buffer, waiting until one is free: see [`endpoint::Connection::buffer`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::buffer`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no buffer was taken.
+    pub async fn buffer(&self) -> Result<Buffer> {
+        let memory = self.until(Operation::Take, State::buffer).await?;
+        Ok(Buffer::new(memory, self.shared()))
+    }
+
+    /// Posts the message in `buffer` without waiting until it is sent: see [`endpoint::Connection::post`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::post`].
+    #[doc(alias = "rdma_post_send")]
+    pub fn post(&self, buffer: Buffer) -> Result<()> {
+        self.blocking().post(buffer)
+    }
+
+    /// Posts `bytes` as a message, waiting until a buffer is free to copy them into: see
+    /// [`endpoint::Connection::post_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::post_bytes`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was posted.
+    pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.shared().check_length(bytes.len())?;
+        if bytes.len() > AT_ONCE {
+            let mut buffer = self.buffer().await?;
+            buffer.copy_from(bytes)?;
+            return self.post(buffer);
+        }
+        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
+            .await?
+            .map_err(|error| self.shared().not_posted(Operation::Send, error))
+    }
+
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer: see
+    /// [`endpoint::Connection::send`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is polled, nothing is sent. If it is dropped later, the message is in flight, as
+    /// one that was [posted](Self::post). The buffer returns to the connection in both cases.
+    pub async fn send(&self, buffer: Buffer) -> Result<Buffer> {
+        let operation = buffer.operation();
+        self.post_and_wait(Operation::Send, buffer, operation).await
+    }
+
+    /// Posts a buffer, and waits until its request has completed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the buffer returns to the connection when the request has completed.
+    pub(super) async fn post_and_wait(
+        &self,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+    ) -> Result<Buffer> {
+        let mut wanted = self.shared().start_wanted(what, buffer, operation)?;
+        let memory = self.until(what, |state| state.sent(wanted.index)).await?;
+        Ok(wanted.back(memory))
+    }
+
+    /// Waits until all posted messages are sent: see [`endpoint::Connection::flush`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::flush`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is lost if the future is dropped.
+    pub async fn flush(&self) -> Result<()> {
+        self.until(Operation::Flush, State::flushed).await
+    }
+
+    /// Waits for the next message and returns it, or `None` if the peer has ended the connection: see
+    /// [`endpoint::Connection::recv`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::recv`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no message was taken.
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_get_recv_comp")]
+    pub async fn recv(&self) -> Result<Option<Message>> {
+        let arrived = self.until(Operation::Receive, State::message).await?;
+        Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
+    }
+}

@@ -1,0 +1,93 @@
+//! [`Runtime`], the services of an async runtime that tasks need here, and how one is found.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use nix::sys::epoll::Epoll;
+
+#[cfg(doc)]
+use super::Connection;
+
+#[cfg(feature = "smol")]
+pub(in crate::endpoint) mod smol;
+#[cfg(feature = "tokio")]
+pub(in crate::endpoint) mod tokio;
+
+/// The services of an async runtime that the types of this module use.
+///
+/// Implement it to use them on a runtime other than Tokio and smol, and pass it to
+/// [`Connection::connect_with`] and the `from_blocking_with` functions. The runtime is called when a task waits, not for
+/// each message that is there already, and when an object is created or destroyed.
+///
+/// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the text
+/// of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.
+pub trait Runtime: Debug + Send + Sync + 'static {
+    /// Begins to watch `descriptor` for readability.
+    ///
+    /// Dropping the registration ends that. No descriptor is registered twice at a time: if one is, the runtime may
+    /// return an error (EEXIST).
+    fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>>;
+
+    /// Returns a future that is ready at `deadline`, or shortly afterwards.
+    fn sleep_until(&self, deadline: Instant) -> io::Result<Sleep>;
+
+    /// Runs `work` on a thread that may block. Returns it if there is no such thread: the caller runs it then.
+    ///
+    /// A runtime that has ended may drop `work` without running it.
+    fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork>;
+}
+
+/// A descriptor that a [`Runtime`] watches.
+pub trait RegisteredFd: Debug + Send + Sync + 'static {
+    /// Waits until the descriptor has become readable.
+    ///
+    /// Each call that returns [`Poll::Ready`] consumes the readiness: the caller looks at what there is afterwards, so that
+    /// it finds all that had come before. Readiness that comes after that has to be reported again. The first call
+    /// reports a descriptor that was readable when it was registered. Readiness may be reported without reason.
+    ///
+    /// If the call returns [`Poll::Pending`], the waker of the latest call is to be woken when the descriptor has become
+    /// readable. Calls may come from several threads at once. The caller passes one and the same waker for all tasks
+    /// that wait.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// A future that is ready at a point in time.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Work that may block the thread that runs it.
+pub type BlockingWork = Box<dyn FnOnce() + Send>;
+
+/// The descriptor of a connection, socket or listener, which stays open as long as this.
+///
+/// It is an epoll instance and is watched for readability alone. Nothing may be read from it or changed in it.
+#[derive(Debug)]
+pub struct Descriptor(Arc<Epoll>);
+
+impl Descriptor {
+    pub(super) fn new(epoll: Arc<Epoll>) -> Self {
+        Self(epoll)
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn into_epoll(self) -> Arc<Epoll> {
+        self.0
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
+    }
+}
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.0.as_raw_fd()
+    }
+}

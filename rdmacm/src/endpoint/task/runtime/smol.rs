@@ -1,0 +1,45 @@
+//! smol as a [`Runtime`].
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use async_io::{Async, Timer};
+
+use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
+
+/// The reactor, the timers and the thread pool that smol has, for any executor.
+///
+/// They belong to the process: the crate `async-io` has a thread that watches descriptors and timers, and the crate
+/// `blocking` has up to 500 threads for blocking work.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SmolRuntime;
+
+impl Runtime for SmolRuntime {
+    fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
+        // An epoll instance is not read, so that it need not be non-blocking.
+        Ok(Box::new(Registered(Async::new_nonblocking(descriptor)?)))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> io::Result<Sleep> {
+        let timer = Timer::at(deadline);
+        Ok(Box::pin(async move {
+            timer.await;
+        }))
+    }
+
+    fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
+        blocking::unblock(work).detach();
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Registered(Async<Descriptor>);
+
+impl RegisteredFd for Registered {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Ready once for each event. The next call asks the kernel again, which reports a descriptor that is readable.
+        self.0.poll_readable(cx)
+    }
+}

@@ -1,0 +1,146 @@
+//! Tokio as a [`Runtime`].
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::runtime::Handle;
+use tokio::time;
+
+use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
+use crate::lock::unpoisoned;
+use crate::sys::reactor::Watched;
+
+/// The Tokio runtime in whose context it is used.
+///
+/// The runtime has to have I/O and time ([`enable_all`](tokio::runtime::Builder::enable_all)). Blocking work runs on the
+/// threads of [`spawn_blocking`](tokio::task::spawn_blocking); outside of a runtime, or if the system refuses a thread, it
+/// runs on the calling thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TokioRuntime;
+
+const NOT_ENABLED: &str =
+    "the Tokio runtime has no I/O or no time; build it with `Builder::enable_all`";
+const NOT_INSIDE: &str = "no Tokio runtime runs this; call it in the context of one";
+
+fn unsupported(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, reason)
+}
+
+/// Runs `make` in the current runtime. Tokio tells only by a panic that the runtime has no I/O or no time.
+fn in_runtime<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if Handle::try_current().is_err() {
+        return Err(unsupported(NOT_INSIDE));
+    }
+    panic::catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|_| Err(unsupported(NOT_ENABLED)))
+}
+
+impl Runtime for TokioRuntime {
+    fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
+        in_runtime(|| {
+            let watched = Watched::new(descriptor.into_epoll())?;
+            // Reports now, and not at the first deadline, that the runtime has no time.
+            drop(time::sleep_until(Instant::now().into()));
+            Ok(Box::new(Registered(watched)) as Box<dyn RegisteredFd>)
+        })
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> io::Result<Sleep> {
+        in_runtime(|| Ok(Box::pin(time::sleep_until(deadline.into())) as Sleep))
+    }
+
+    fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
+        let Ok(runtime) = Handle::try_current() else { return Err(work) };
+        // If the system has no thread, Tokio panics and keeps the task for a thread that it may have later: which of the
+        // two takes the work does it.
+        let place = Arc::new(Mutex::new(Some(work)));
+        let theirs = Arc::clone(&place);
+        let task = move || {
+            let work = unpoisoned(theirs.lock()).take();
+            if let Some(work) = work {
+                work();
+            }
+        };
+        match panic::catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(task))) {
+            Ok(_begun) => Ok(()),
+            Err(_) => unpoisoned(place.lock()).take().map_or(Ok(()), Err),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Registered(Watched);
+
+impl RegisteredFd for Registered {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_readable(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use nix::sys::epoll::{Epoll, EpollCreateFlags};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    fn descriptor() -> Descriptor {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+        Descriptor::new(Arc::new(epoll))
+    }
+
+    #[test]
+    fn runtime_without_io_or_time_is_an_error() {
+        let mut builders = [(); 3].map(|()| Builder::new_current_thread());
+        builders[1].enable_io();
+        builders[2].enable_time();
+        for builder in &mut builders {
+            let runtime = builder.build().expect("a runtime");
+            let _inside = runtime.enter();
+            let error = TokioRuntime.register(descriptor()).expect_err("something is missing");
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            assert!(error.to_string().contains("enable_all"), "{error}");
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _inside = runtime.enter();
+        TokioRuntime.register(descriptor()).expect("nothing is missing");
+    }
+
+    #[test]
+    fn call_outside_of_runtime_is_an_error() {
+        let errors = [
+            TokioRuntime.register(descriptor()).err(),
+            TokioRuntime.sleep_until(Instant::now()).err(),
+        ];
+        for error in errors {
+            assert_eq!(error.expect("no runtime").kind(), io::ErrorKind::Unsupported);
+        }
+        assert!(TokioRuntime.run_blocking(Box::new(|| {})).is_err());
+    }
+
+    /// The stack that is asked for is more than any process can have.
+    #[test]
+    fn work_comes_back_if_system_has_no_thread() {
+        for (stack, has_threads) in [(1 << 20, true), (1 << 46, false)] {
+            let runtime = Builder::new_current_thread().thread_stack_size(stack).build();
+            let runtime = runtime.expect("a runtime");
+            let _inside = runtime.enter();
+            let (reports, ran) = mpsc::channel();
+            let work = move || reports.send(thread::current().id()).expect("the test waits");
+            match TokioRuntime.run_blocking(Box::new(work)) {
+                Ok(()) => assert!(has_threads),
+                Err(work) => {
+                    assert!(!has_threads);
+                    work();
+                }
+            }
+            let ran = ran.recv().expect("the work should run");
+            assert_eq!(ran == thread::current().id(), !has_threads);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Turns of tasks: a task for which there is always something lets others run all the same.
+
+use std::cell::Cell;
+use std::task::{Context, Poll};
+
+/// The number of calls that may succeed on a thread without a pause for other tasks: that of Tokio's budget.
+const MAX_CALLS: u32 = 128;
+
+thread_local! {
+    /// The calls on this thread since a task was last made to wait here. A task that never waits has the thread for
+    /// itself, so that all of these are its own calls.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Is pending, and wakes the task again, if the task is to let others run first.
+pub(super) fn poll_turn(context: &Context<'_>) -> Poll<()> {
+    let calls = CALLS.get();
+    if calls < MAX_CALLS {
+        CALLS.set(calls + 1);
+        return Poll::Ready(());
+    }
+    CALLS.set(0);
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// Records that the task waits, so that others run.
+pub(super) fn end_turn() {
+    CALLS.set(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn task_that_never_waits_pauses_now_and_then() {
+        let context = Context::from_waker(Waker::noop());
+        end_turn();
+        for _ in 0..3 {
+            assert!((0..MAX_CALLS).all(|_| poll_turn(&context).is_ready()));
+            assert!(poll_turn(&context).is_pending());
+        }
+    }
+
+    #[test]
+    fn task_that_waits_begins_a_new_turn() {
+        let context = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            end_turn();
+            assert!((0..MAX_CALLS).all(|_| poll_turn(&context).is_ready()));
+        }
+    }
+}

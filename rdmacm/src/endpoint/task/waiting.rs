@@ -1,0 +1,77 @@
+//! Waiting as a task does.
+//!
+//! A task is woken by the runtime, when the descriptor becomes readable, or by the thread or task that changes the state of
+//! the endpoint for it. No wakeup is lost:
+//!
+//! - A task that finds nothing becomes a waiter of the endpoint before it unlocks the state. So it is woken by every later
+//!   change that it waits for.
+//! - Then the completion queues are armed, the event channel has been read to its end, and the completion channel has
+//!   reported all that was in it; or a thread sleeps on them, and wakes the waiters. Later events make the descriptor
+//!   readable again, which wakes one of the tasks: see [`watch`](super::watch).
+//! - A task that finds what it wants may leave something in the channels, or a queue unarmed: then the next waiter is woken
+//!   when the state is unlocked, and the next task that sleeps on the descriptor.
+//!
+//! A task that stops waiting, by having what it wanted or by being dropped, removes its waiter, and what it was woken for
+//! wakes another one.
+
+use std::future::poll_fn;
+use std::task::{Poll, ready};
+
+use super::failure::refused;
+use super::turn::{end_turn, poll_turn};
+use super::watch::{Sleeper, Watch};
+use crate::endpoint::core::EndReason;
+use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::state::State;
+use crate::endpoint::wait::TaskWaiter;
+use crate::error::{ErrorKind, Result};
+
+/// A task that waits for a change of the endpoint. Dropping this removes its waiter.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    operation: Operation,
+    waiter: TaskWaiter,
+    // Declared last: fields drop in order, and the waiter goes first.
+    sleeper: Sleeper<'a>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.forget(self.operation, &mut self.waiter);
+    }
+}
+
+/// Waits until `done` finds the state of the endpoint as it wants it: see [`Shared::until`].
+///
+/// # Cancel safety
+///
+/// What `done` takes is returned by the same poll: nothing is lost if the future is dropped.
+pub(super) async fn until<T>(
+    shared: &Shared,
+    watch: &Watch,
+    operation: Operation,
+    mut done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
+) -> Result<T> {
+    let (waiter, sleeper) = (TaskWaiter::default(), watch.sleeper());
+    let mut waiting = Waiting { shared, operation, waiter, sleeper };
+    let failed = |error| refused(operation.name(), shared.name.clone(), &error);
+    poll_fn(|context| {
+        loop {
+            ready!(poll_turn(context));
+            waiting.sleeper.is_awake();
+            let waker = context.waker();
+            match shared.until_task(operation, &mut waiting.waiter, waker, &mut done) {
+                Err(error) if *error.kind() == ErrorKind::WouldBlock => {}
+                finished => return Poll::Ready(finished),
+            }
+            match waiting.sleeper.poll_readable(context) {
+                Poll::Ready(readable) => readable.map_err(failed)?,
+                Poll::Pending => {
+                    end_turn();
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}

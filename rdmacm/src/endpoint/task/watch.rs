@@ -1,0 +1,190 @@
+//! Waiting until a descriptor becomes readable, by any number of tasks.
+//!
+//! A runtime wakes one waker for a descriptor: that of the [`Sleepers`]. It wakes one task, the *watcher* from then on. No
+//! readiness is lost:
+//!
+//! - A task joins the list before it asks the runtime for readiness, so that a wakeup which comes meanwhile finds it.
+//! - A watcher consumes the readiness and looks at the endpoint after that. It finds all that had come before, and what
+//!   comes later is reported again.
+//! - A watcher remains one until the runtime has promised to wake the sleepers (it returned `Pending`). If the watcher
+//!   leaves before that, because it found what it wanted or was dropped, it wakes another task, which becomes the watcher.
+//! - If no task sleeps then, a task that began to look before the watcher left may fall asleep later: it looks again first.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+
+use nix::sys::epoll::Epoll;
+
+use super::runtime::{Descriptor, RegisteredFd, Runtime};
+use crate::concurrent::{AtomicU32, Mutex};
+use crate::lock::unpoisoned;
+
+/// A descriptor that a runtime watches for tasks.
+#[derive(Debug)]
+pub(super) struct Watch {
+    registered: Box<dyn RegisteredFd>,
+    sleepers: Arc<Sleepers>,
+    /// The waker of the sleepers.
+    waker: Waker,
+}
+
+/// The tasks that sleep until the descriptor becomes readable, in the order in which they began to.
+#[derive(Debug, Default)]
+struct Sleepers {
+    list: Mutex<SleeperList>,
+    /// The number of wakeups for which no task slept. Changed while the list is locked.
+    unclaimed: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct SleeperList {
+    next: u64,
+    asleep: VecDeque<(u64, Waker)>,
+}
+
+impl Sleepers {
+    /// Adds a sleeper, unless there were wakeups without a sleeper since there were `seen`.
+    fn add(&self, waker: Waker, seen: u32) -> Option<u64> {
+        let mut list = unpoisoned(self.list.lock());
+        if self.unclaimed.load(Ordering::Relaxed) != seen {
+            return None;
+        }
+        let id = list.next;
+        list.next += 1;
+        list.asleep.push_back((id, waker));
+        Some(id)
+    }
+
+    /// To be called before a look: it sees all that watchers have left which are counted.
+    fn unclaimed(&self) -> u32 {
+        self.unclaimed.load(Ordering::Acquire)
+    }
+
+    /// Removes a sleeper. Returns `false` if it was woken.
+    fn remove(&self, id: u64) -> bool {
+        let mut list = unpoisoned(self.list.lock());
+        let found = list.asleep.iter().position(|(sleeper, _)| *sleeper == id);
+        let removed = found.and_then(|index| list.asleep.remove(index));
+        // The waker, which may belong to the program, is dropped after this.
+        drop(list);
+        removed.is_some()
+    }
+
+    fn wake_one(&self) {
+        let mut list = unpoisoned(self.list.lock());
+        let woken = list.asleep.pop_front();
+        if woken.is_none() {
+            self.unclaimed.fetch_add(1, Ordering::Release);
+        }
+        drop(list);
+        // After the list is unlocked: a waker may call the endpoint.
+        if let Some((_, waker)) = woken {
+            waker.wake();
+        }
+    }
+}
+
+impl Wake for Sleepers {
+    fn wake(self: Arc<Self>) {
+        self.wake_one();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.wake_one();
+    }
+}
+
+impl Watch {
+    /// Makes `runtime` watch `epoll`.
+    pub(super) fn new(runtime: &dyn Runtime, epoll: Arc<Epoll>) -> io::Result<Self> {
+        Ok(Self::of(runtime.register(Descriptor::new(epoll))?))
+    }
+
+    fn of(registered: Box<dyn RegisteredFd>) -> Self {
+        let sleepers = Arc::new(Sleepers::default());
+        let waker = Waker::from(Arc::clone(&sleepers));
+        Self { registered, sleepers, waker }
+    }
+
+    /// Returns a task that may sleep, and is awake.
+    pub(super) fn sleeper(&self) -> Sleeper<'_> {
+        Sleeper { watch: self, id: None, is_watcher: false, seen: self.sleepers.unclaimed() }
+    }
+
+    /// Waits until the descriptor has become readable.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped after it was woken, another task is woken.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        let mut sleeper = self.sleeper();
+        poll_fn(|context| sleeper.poll_readable(context)).await
+    }
+
+    fn poll_registered(&self) -> Poll<io::Result<()>> {
+        self.registered.poll_readable(&mut Context::from_waker(&self.waker))
+    }
+}
+
+/// A task that sleeps until the descriptor becomes readable, or is awake and looks for what it wants.
+#[derive(Debug)]
+pub(super) struct Sleeper<'a> {
+    watch: &'a Watch,
+    /// Its number in the list since it fell asleep.
+    id: Option<u64>,
+    is_watcher: bool,
+    /// The number of unclaimed wakeups before its last look.
+    seen: u32,
+}
+
+impl Sleeper<'_> {
+    /// Records that the task is awake, for whatever reason. To be called before the task looks for what it wants.
+    pub(super) fn is_awake(&mut self) {
+        if self.has_been_woken() {
+            // If another task has consumed the readiness, that one looks for what has come.
+            let _ = self.watch.poll_registered();
+        }
+        self.seen = self.watch.sleepers.unclaimed();
+    }
+
+    /// Returns ready if there may be something new to look for. Otherwise the task sleeps.
+    pub(super) fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_been_woken();
+        self.id = self.watch.sleepers.add(context.waker().clone(), self.seen);
+        if self.id.is_none() {
+            self.is_watcher = true;
+            return Poll::Ready(Ok(()));
+        }
+        let polled = self.watch.poll_registered();
+        if polled.is_ready() {
+            self.has_been_woken();
+        }
+        self.is_watcher = polled.is_ready();
+        polled
+    }
+
+    /// Takes the task out of the list. Returns `true` if the runtime, or another task, has woken it as the watcher.
+    fn has_been_woken(&mut self) -> bool {
+        let is_woken = self.id.take().is_some_and(|id| !self.watch.sleepers.remove(id));
+        self.is_watcher |= is_woken;
+        is_woken
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.has_been_woken();
+        if self.is_watcher {
+            self.watch.sleepers.wake_one();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_model;
+#[cfg(all(test, not(loom)))]
+mod tests;

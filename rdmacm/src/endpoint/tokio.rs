@@ -1,0 +1,11 @@
+//! [`TokioRuntime`], and the types of [`endpoint::task`](super::task) under a second path (feature `tokio`).
+//!
+//! In the context of a Tokio runtime these types use it without being told.
+//!
+//! # Examples
+//!
+//! ```no_run
+#![doc = include_str!("../../examples/tokio_echo.rs")]
+//! ```
+pub use super::task::runtime::tokio::TokioRuntime;
+pub use super::task::{Connection, DatagramSocket, Export, Group, Incoming, Listener};

@@ -1,0 +1,59 @@
+//! The examples for tasks, on Tokio and on smol: a server and a client with many connections, each in one thread.
+
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, setrlimit};
+use rdmacm_tests::{promised, promised_device};
+
+use crate::examples::{example, example_within};
+use crate::rping::{listening, port};
+use crate::{SIW, V4};
+
+/// The time for the longest run: a quarter of a second for each connection, on a machine that does much else, and more.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Runs the server, and the client with one connection and then with `connections`.
+fn one_thread_has(name: &str, connections: &str, address: &str) {
+    // Three descriptors each, and this process's programs have its limit.
+    setrlimit(Resource::RLIMIT_NOFILE, 8192, 8192).expect("a guest allows it");
+    let address = format!("{address}:{}", port());
+    let server = listening(example(name, &["server", &address]));
+    for connections in ["1", connections] {
+        let client = example_within(LIMIT, name, &["client", &address, connections]);
+        let client = client.finish();
+        assert!(client.status.success(), "{}", client.stderr);
+        assert_eq!(client.stdout, [format!("{connections} connections have had 10 answers each")]);
+    }
+    drop(server);
+}
+
+/// A program would not have a thread for each of so many connections, and one epoll instance does not take as many that wait
+/// for one descriptor (500). Each connection takes as long as the first: there are so many on one of the kernels.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tokio_thread_has_thousand_connections() {
+    promised_device("rxe0");
+    let has_all = promised("RDMACM_TEST_KERNEL") == "6.12";
+    one_thread_has("tokio_echo", if has_all { "1000" } else { "100" }, V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn tokio_thread_has_some_siw_connections() {
+    promised_device("siw0");
+    one_thread_has("tokio_echo", "30", SIW);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn smol_thread_has_hundred_connections() {
+    promised_device("rxe0");
+    one_thread_has("smol_echo", "100", V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn smol_thread_has_some_siw_connections() {
+    promised_device("siw0");
+    one_thread_has("smol_echo", "30", SIW);
+}

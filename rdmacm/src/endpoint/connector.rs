@@ -177,11 +177,22 @@ impl Connector {
     pub(super) fn start_by(&self, server: Address, overall: Option<Instant>) -> Result<Connecting> {
         self.settings.check()?;
         let channel = EventChannel::new()?;
-        let id = CmId::new(&channel, PortSpace::Tcp)?;
+        let (id, asking, until, trace) = self.ask(&channel, server)?;
+        Connecting::to_peer(id, channel, asking, until, overall, trace)
+    }
+
+    /// Creates an id on `channel` and asks for the address of `server`. Returns the id, the attempt, the time at which the
+    /// address is to be there, and the trace.
+    pub(super) fn ask(
+        &self,
+        channel: &EventChannel,
+        server: Address,
+    ) -> Result<(CmId, Asking, Option<Instant>, Trace)> {
+        let id = CmId::new(channel, PortSpace::Tcp)?;
         let trace = Trace::connection(id.token(), || Some(server));
         let until = within(self.address_timeout);
         self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
-        Connecting::to_peer(id, channel, Asking::new(self, server), until, overall, trace)
+        Ok((id, Asking::new(self, server), until, trace))
     }
 
     /// Gives the id what it has from the beginning, and asks for the peer's address.
@@ -197,6 +208,7 @@ impl Connector {
 }
 
 /// A connector that asks a server, and its ports for that.
+#[derive(Debug)]
 pub(super) struct Asking {
     pub(super) connector: Connector,
     pub(super) server: Address,

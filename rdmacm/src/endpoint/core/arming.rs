@@ -35,7 +35,7 @@ struct StaleEvents {
 
 /// The state of the two completion queues of an endpoint.
 #[derive(Debug)]
-pub(super) struct Arming {
+pub(in crate::endpoint) struct Arming {
     receives: ArmState,
     sends: ArmState,
     stale: StaleEvents,
@@ -43,7 +43,7 @@ pub(super) struct Arming {
 
 impl Arming {
     /// The state of a new endpoint, whose completion queue for receives is armed.
-    pub(super) fn new() -> Self {
+    pub(in crate::endpoint) fn new() -> Self {
         let (receives, sends) = (ArmState::Armed, ArmState::Off);
         Self { receives, sends, stale: StaleEvents::default() }
     }
@@ -57,7 +57,7 @@ impl Arming {
 
     /// Returns `true` if an event of `queue` may have been reported whose completion has not been polled.
     #[inline(always)]
-    pub(super) fn is_unknown(&self, queue: Queue) -> bool {
+    pub(in crate::endpoint) fn is_unknown(&self, queue: Queue) -> bool {
         let state = match queue {
             Queue::Receive => self.receives,
             Queue::Send => self.sends,
@@ -67,7 +67,7 @@ impl Arming {
 
     /// Records that a poll of `queue` has returned `count` completions, and left none.
     #[inline(always)]
-    pub(super) fn has_polled(&mut self, queue: Queue, count: usize) {
+    pub(in crate::endpoint) fn has_polled(&mut self, queue: Queue, count: usize) {
         let stale = &mut self.stale;
         let state = match queue {
             Queue::Receive => &mut self.receives,
@@ -85,7 +85,7 @@ impl Arming {
     }
 
     /// Records that the completion channel has reported an event.
-    pub(super) fn on_event(&mut self) {
+    pub(in crate::endpoint) fn on_event(&mut self) {
         self.forget_armed();
         self.stale.has_unread = false;
     }
@@ -99,18 +99,18 @@ impl Arming {
     }
 
     /// Returns `true` if the completion channel may still report an event whose completion has been polled.
-    pub(super) fn has_unread_event(&self) -> bool {
+    pub(in crate::endpoint) fn has_unread_event(&self) -> bool {
         self.stale.has_unread
     }
 
     /// Returns `true` if one of `queues` may be unarmed, so that its next completion raises no event.
-    pub(super) fn may_be_unarmed(&self, [receives, sends]: [bool; 2]) -> bool {
+    pub(in crate::endpoint) fn may_be_unarmed(&self, [receives, sends]: [bool; 2]) -> bool {
         receives && self.receives != ArmState::Armed || sends && self.sends != ArmState::Armed
     }
 
     /// Arms those of `queues` that are not armed. Returns `true` if there was one, or if events were discarded: the queues
     /// are to be polled then.
-    pub(super) fn arm(
+    pub(in crate::endpoint) fn arm(
         &mut self,
         io: &mut impl QueueIo,
         [receives, sends]: [bool; 2],

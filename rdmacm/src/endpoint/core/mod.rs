@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 
-use self::arming::Arming;
+pub(super) use self::arming::Arming;
 use self::effects::Changes;
 pub(super) use self::effects::Effects;
 pub(super) use self::keep_alive::FIRST;

@@ -15,6 +15,7 @@ use super::trace::{Asked, Trace};
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejectReason};
 use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
+use crate::device::Device;
 use crate::error::{Error, ErrorKind, IntoError as _, Result};
 use crate::sys::process::Process;
 
@@ -226,6 +227,15 @@ impl Incoming {
         self.id.local_addr()
     }
 
+    /// Returns the device that the request came over.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CmId::context`].
+    pub fn device(&self) -> Result<Device> {
+        Ok(self.id.context()?.device().clone())
+    }
+
     /// What the peer's program sent along. On InfiniBand and RoCE always 56 bytes, of which those
     /// that the peer did not fill are zero; on iWARP as many as were sent.
     pub fn private_data(&self) -> &[u8] {
@@ -289,6 +299,12 @@ impl Incoming {
         let accepted = accept(id, settings, private_data, until);
         let (parts, channel) = accepted.inspect_err(|error| trace.failed(error))?;
         Connecting::accepted(parts, channel, param.private_data, until, trace)
+    }
+
+    /// Takes the id of the request, the proposal of the peer, and the trace of one that is answered.
+    pub(super) fn into_parts(self) -> (CmId, ConnParam, Trace) {
+        let Self { id, param, trace } = self;
+        (id, param, trace.answered())
     }
 
     /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,

@@ -51,7 +51,7 @@ impl Kt {
         count.parse().expect("a count is a number")
     }
 
-    /// Has the device refuse to destroy objects of a kind, memory regions or queue pairs, until the value is dropped.
+    /// Has the device refuse to destroy objects of a kind until the value is dropped.
     #[track_caller]
     pub(crate) fn keep(&self, kind: Kept) -> Keeping<'_> {
         keep(kind as i32);
@@ -75,6 +75,7 @@ impl Kt {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kept {
     MemoryRegions = 2,
+    SharedReceiveQueues = 6,
     QueuePairs = 7,
 }
 

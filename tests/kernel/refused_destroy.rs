@@ -3,11 +3,14 @@
 use std::fs;
 use std::ops::Range;
 
+use rdmacm::endpoint::PollGroup;
+use rdmacm::endpoint::poll_group::PollGroupConfig;
 use rdmacm::verbs::{
     AccessFlags, Buffer, BufferQueues, CompletionQueue, MemoryRegion, ProtectionDomain, QpState,
     QueuePair, QueuePairAttributes, QueuePairInit,
 };
 
+use crate::bed::device;
 use crate::child::in_child;
 use crate::kt::{Kept, Kt};
 
@@ -97,4 +100,24 @@ fn memory_outlives_refused_deregistration() {
         drop(keeping);
     });
     assert_eq!((kt.count("mr"), kt.count("context")), (0, 0));
+}
+
+/// The buffers of a poll group stay registered as long as the kernel has the shared receive queue, and go with it otherwise.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn poll_group_buffers_outlive_refused_srq() {
+    let kt = Kt::load();
+    for refuses in [false, true] {
+        in_child(|| {
+            let group = PollGroup::new(&device("kt0"), &PollGroupConfig::default());
+            let group = group.expect("poll group");
+            assert_eq!((kt.count("srq"), kt.count("mr")), (1, 1));
+            let keeping = refuses.then(|| kt.keep(Kept::SharedReceiveQueues));
+            drop(group);
+            let left = u32::from(refuses);
+            assert_eq!((kt.count("srq"), kt.count("mr")), (left, left));
+            drop(keeping);
+        });
+        assert_eq!((kt.count("srq"), kt.count("mr"), kt.count("context")), (0, 0, 0));
+    }
 }

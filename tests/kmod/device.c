@@ -30,7 +30,7 @@ module_param_named(rings, kt_rings, bool, 0400);
 int kt_refusal;
 module_param_named(refusal, kt_refusal, int, 0400);
 
-/* The kind of object, as in enum kt_kind, whose destruction is refused with EBUSY: KT_MR or KT_QP. */
+/* The kind of object, as in enum kt_kind, whose destruction is refused with EBUSY: KT_MR, KT_SRQ or KT_QP. */
 int kt_kept = -1;
 module_param_named(kept, kt_kept, int, 0600);
 

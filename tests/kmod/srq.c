@@ -33,6 +33,8 @@ static int kt_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
 	struct kt_srq *srq = container_of(ibsrq, struct kt_srq, ib);
 
+	if (READ_ONCE(kt_kept) == KT_SRQ)
+		return -EBUSY;
 	spin_lock(&kt_lock);
 	xa_erase(&kt_numbers, srq->id.number);
 	spin_unlock(&kt_lock);

@@ -149,6 +149,20 @@ fn siw_the_examples_echo() {
     echoes(&["epoll"], SIW);
 }
 
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn poll_group_example_echoes() {
+    promised_device("rxe0");
+    echoes(&["poll_group"], V4);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_poll_group_example_echoes() {
+    promised_device("siw0");
+    echoes(&["poll_group"], SIW);
+}
+
 /// Messages to a peer that is killed: what waits comes to an end, and closing ends.
 fn a_peer_is_killed(address: &str) {
     let address = format!("{address}:{}", port());

@@ -51,7 +51,7 @@ pub(super) enum Step {
 /// On iWARP the kernel connects by TCP within the command, and a signal interrupts that. The kernel has
 /// then taken the attempt back, so the command is repeated, as the kernel does if the signal's handler
 /// was installed with `SA_RESTART`.
-fn connect(id: &CmId, param: &ConnParam, until: Option<Instant>) -> Result<()> {
+pub(super) fn connect(id: &CmId, param: &ConnParam, until: Option<Instant>) -> Result<()> {
     loop {
         match id.connect(param) {
             Err(error) if error.errno() == libc::EINTR => {

@@ -63,10 +63,21 @@ impl Connector {
     pub(super) fn start_by(&self, server: Address, overall: Option<Instant>) -> Result<Connecting> {
         self.settings.check()?;
         let channel = EventChannel::new()?;
-        let id = CmId::new(&channel, PortSpace::Tcp)?;
+        let (id, attempt, until, trace) = self.ask(&channel, server)?;
+        Connecting::to_peer(id, channel, attempt, until, overall, trace)
+    }
+
+    /// Creates an id on `channel` and asks for the address of `server`. Returns the id, the attempt, the time at which the
+    /// address is to be there, and the trace.
+    pub(super) fn ask(
+        &self,
+        channel: &EventChannel,
+        server: Address,
+    ) -> Result<(CmId, ConnectAttempt, Option<Instant>, Trace)> {
+        let id = CmId::new(channel, PortSpace::Tcp)?;
         let trace = Trace::connection(id.token(), || Some(server));
         let until = within(self.address_timeout);
         self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
-        Connecting::to_peer(id, channel, ConnectAttempt::new(self, server), until, overall, trace)
+        Ok((id, ConnectAttempt::new(self, server), until, trace))
     }
 }

@@ -10,6 +10,7 @@ use crate::cm::{CmId, EventChannel, PortSpace};
 use crate::error::{Error, Result};
 
 /// An attempt to connect to a server, which may begin again with another port of this side.
+#[derive(Debug)]
 pub(super) struct ConnectAttempt {
     pub(super) connector: Connector,
     pub(super) server: Address,

@@ -8,8 +8,9 @@ use super::connection::Connection;
 use super::deadline::{has_passed, within};
 use super::kernel_objects::NewEndpoint;
 use super::settings::Settings;
-use super::trace::RequestTrace;
+use super::trace::{RequestTrace, Trace};
 use crate::cm::{CmId, ConnParam, EventChannel, RejectReason};
+use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A peer that wants to connect.
@@ -39,6 +40,15 @@ impl Incoming {
     /// Those of [`CmId::local_addr`].
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
         self.id.local_addr()
+    }
+
+    /// Returns the device that the request came over.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CmId::context`].
+    pub fn device(&self) -> Result<Device> {
+        Ok(self.id.context()?.device().clone())
     }
 
     /// What the peer's program sent along. On InfiniBand and RoCE always 56 bytes, of which those
@@ -104,6 +114,12 @@ impl Incoming {
         let accepted = accept(id, settings, private_data, until);
         let (parts, channel) = accepted.inspect_err(|error| trace.failed(error))?;
         Connecting::accepted(parts, channel, param.private_data, until, trace)
+    }
+
+    /// Takes the id of the request, the proposal of the peer, and the trace of one that is answered.
+    pub(super) fn into_parts(self) -> (CmId, ConnParam, Trace) {
+        let Self { id, param, trace } = self;
+        (id, param, trace.answered())
     }
 
     /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,

@@ -118,14 +118,18 @@ impl KernelObjects {
         Ok(driver_checks || qp.query()?.max_rd_atomic > 0)
     }
 
-    /// Makes the peer try again soon when a message of it finds no buffer: the connection manager sets 655 ms, the max_message_len
-    /// time there is.
+    /// Makes the peer try again soon when a message of it finds no buffer.
     pub(super) fn set_min_rnr_timer(&self) {
-        let qp = self.queues.qp();
-        if qp.pd().context().transport() != Transport::Iwarp {
-            // If that fails, the connection has ended already, which is reported otherwise.
-            let _ = qp.modify(&QueuePairAttributes::default().min_rnr_timer(RNR_TIMER));
-        }
+        set_min_rnr_timer(self.queues.qp());
+    }
+}
+
+/// Makes the peer of `qp` try again soon when a message of it finds no buffer: the connection manager sets 655 ms, the
+/// longest time there is.
+pub(super) fn set_min_rnr_timer(qp: &QueuePair) {
+    if qp.pd().context().transport() != Transport::Iwarp {
+        // If that fails, the connection has ended already, which is reported otherwise.
+        let _ = qp.modify(&QueuePairAttributes::default().min_rnr_timer(RNR_TIMER));
     }
 }
 

@@ -26,6 +26,9 @@
 //! smaller ones ([`send_buffer_size`](Settings::send_buffer_size),
 //! [`receive_buffer_size`](Settings::receive_buffer_size)), down to one page: 2 of each and 512 bytes are one.
 //!
+//! A program with thousands of connections, most of which are idle at a time, serves them by a [poll
+//! group](poll_group), whose members share queues and buffers.
+//!
 //! Three descriptors go with each connection: two
 //! channels, and the one that wakes; a fourth with one that is [kept
 //! alive](Settings::keep_alive), and at first with one that has connected over iWARP; and one more with
@@ -90,7 +93,8 @@
 
 // Of what the crate keeps to itself below this, the following is used, besides what keeps errors, locks and forks apart: a
 // registration with one small buffer more and one of two lengths of buffers (`Buffer::alloc_groups`), as each would cost a page otherwise; events
-// that are read sixteen at a time (`CompletionChannel::drop_events`); memory that a thread registers for a task
+// that are read sixteen at a time (`CompletionChannel::drop_events`); the queues that members of a poll group share
+// (`OwnedReceives`, `OwnedSends`); memory that a thread registers for a task
 // (`Memory::same`), which as a public copy would let two write to it at once; objects of
 // which a request had the last handle (`BufferQueues::take_released`); and Tokio's reactor, which
 // knows a descriptor by its number.
@@ -124,6 +128,7 @@ mod kernel_objects;
 mod listener;
 mod operation;
 mod peer;
+pub mod poll_group;
 mod port;
 mod readiness;
 mod remote;
@@ -163,6 +168,7 @@ pub use group::Group;
 pub use incoming::Incoming;
 pub use listener::Listener;
 pub use peer::Peer;
+pub use poll_group::PollGroup;
 pub use remote_memory::{Remote, Rights};
 pub use remote_operation::RemoteOperation;
 pub use settings::Settings;

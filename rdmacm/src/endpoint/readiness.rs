@@ -127,7 +127,8 @@ impl Readiness {
     }
 }
 
-fn timeout(deadline: Option<Instant>) -> EpollTimeout {
+/// Returns the time until `deadline`, rounded up, for `epoll_wait`.
+pub(super) fn timeout(deadline: Option<Instant>) -> EpollTimeout {
     match deadline {
         None => EpollTimeout::NONE,
         Some(deadline) => {

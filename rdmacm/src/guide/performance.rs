@@ -27,6 +27,13 @@
 //! - Buffers filled and read in place: [memory](super::memory).
 //! - Release builds with `lto = true` and `codegen-units = 1`: posting and polling are shorter then.
 //!
+//! # Many connections
+//!
+//! Each connection has three descriptors, two completion queues and buffers of its own, which is 128 KiB of pinned memory by
+//! default. For thousands of connections that are mostly idle, a [poll group](crate::endpoint::poll_group) shares all of
+//! these: one thread serves the connections, a message costs about as much as with a few of them, and memory is pinned for the
+//! messages that are in flight at once. The price is isolation: members compete for buffers, and only messages are offered.
+//!
 //! # Measuring
 //!
 //! `rdmatools lat` and `rdmatools bw` measure latency and bandwidth between two machines, with their percentiles, as text,

@@ -52,6 +52,7 @@ mod queue_pair;
 mod registration;
 mod reporter;
 mod same;
+mod shared_buffer_queues;
 mod srq;
 mod wakeup_qp;
 mod xrc;
@@ -78,6 +79,7 @@ pub use memory_window::{BindRequest, MemoryWindow};
 pub use pd::ProtectionDomain;
 pub use post::{ReceiveQueue, SendQueue, SharedReceives};
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
+pub(crate) use shared_buffer_queues::{Batch, OwnedReceives, OwnedSends, Polled};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 pub use verbs_abi::{
     ib_event_type as AsyncEventType, ib_mtu as Mtu, ib_mw_type as MemoryWindowType,

@@ -175,3 +175,38 @@ fn missing_operations_are_unsupported() {
     let error = unsafe { qp.post_send(&send(1, write)) }.expect_err("only sends");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
+
+/// Also of another queue pair that has the number by then: the identifier of the request decides.
+#[test]
+fn owned_sends_take_only_their_completions() {
+    let side = Side::new();
+    let [mut one, mut other] = [(); 2].map(|()| OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC)));
+    one.post(7, None, 0, SendOperation::Send).expect("post");
+    let mut batch = Batch::default();
+    batch.poll(&side.cq).expect("poll");
+    assert!((batch.len(), batch.has_room()) == (1, true));
+    let polled = batch.iter().next().expect("a completion");
+    assert!(other.take(&polled).is_none());
+    assert_eq!(one.posted(), 1);
+    assert_eq!(one.take(&polled).map(|(number, _)| number), Some(7));
+    assert!(one.take(&polled).is_none() && one.posted() == 0);
+}
+
+#[test]
+fn owned_sends_refuse_what_does_not_fit() {
+    let side = Side::new();
+    let mut sends = OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC));
+    let swap = SendOperation::CompareSwap { remote_addr: 0, rkey: 0, compare: 0, swap: 0 };
+    for (length, operation) in [(1, SendOperation::Send), (0, swap)] {
+        let refused = sends.post(1, None, length, operation).expect_err("it does not fit");
+        assert!(matches!(refused.buffer, Some(None)), "the request is not posted");
+        assert!(matches!(refused.error.kind(), ErrorKind::Invalid { .. }), "{}", refused.error);
+    }
+    let most = sends.qp().caps().max_send_wr;
+    (0..most).for_each(|number| {
+        sends.post(number, None, 0, SendOperation::Send).expect("post");
+    });
+    let refused = sends.post(most, None, 0, SendOperation::Send).expect_err("the queue is full");
+    assert!(matches!(refused.buffer, Some(None)), "the request is not posted");
+    assert_eq!(refused.error.errno(), libc::ENOMEM, "{}", refused.error);
+}

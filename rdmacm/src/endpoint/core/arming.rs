@@ -50,7 +50,7 @@ pub(in crate::endpoint) enum ArmAction {
 
 /// The state of the two completion queues of an endpoint.
 #[derive(Debug)]
-pub(super) struct Arming {
+pub(in crate::endpoint) struct Arming {
     receives: ArmState,
     sends: ArmState,
     stale: StaleEvents,
@@ -58,7 +58,7 @@ pub(super) struct Arming {
 
 impl Arming {
     /// The state of a new endpoint, whose completion queue for receives is armed.
-    pub(super) fn new() -> Self {
+    pub(in crate::endpoint) fn new() -> Self {
         let (receives, sends) = (ArmState::Armed, ArmState::Off);
         Self { receives, sends, stale: StaleEvents::default() }
     }
@@ -72,7 +72,7 @@ impl Arming {
 
     /// Returns `true` if an event of `queue` may have been reported whose completion has not been polled.
     #[inline(always)]
-    pub(super) fn is_unknown(&self, queue: Queue) -> bool {
+    pub(in crate::endpoint) fn is_unknown(&self, queue: Queue) -> bool {
         let state = match queue {
             Queue::Receive => self.receives,
             Queue::Send => self.sends,
@@ -82,7 +82,7 @@ impl Arming {
 
     /// Records that a poll of `queue` has returned `count` completions, and left none.
     #[inline(always)]
-    pub(super) fn has_polled(&mut self, queue: Queue, count: usize) {
+    pub(in crate::endpoint) fn has_polled(&mut self, queue: Queue, count: usize) {
         let stale = &mut self.stale;
         let state = match queue {
             Queue::Receive => &mut self.receives,
@@ -100,7 +100,7 @@ impl Arming {
     }
 
     /// Records that the completion channel has reported an event.
-    pub(super) fn on_event(&mut self) {
+    pub(in crate::endpoint) fn on_event(&mut self) {
         self.forget_armed();
         self.stale.has_unread = false;
     }
@@ -114,18 +114,18 @@ impl Arming {
     }
 
     /// Returns `true` if the completion channel may still report an event whose completion has been polled.
-    pub(super) fn has_unread_event(&self) -> bool {
+    pub(in crate::endpoint) fn has_unread_event(&self) -> bool {
         self.stale.has_unread
     }
 
     /// Returns `true` if one of `queues` may be unarmed, so that its next completion raises no event.
-    pub(super) fn may_be_unarmed(&self, [receives, sends]: [bool; 2]) -> bool {
+    pub(in crate::endpoint) fn may_be_unarmed(&self, [receives, sends]: [bool; 2]) -> bool {
         receives && self.receives != ArmState::Armed || sends && self.sends != ArmState::Armed
     }
 
     /// Returns the next command that the caller is to issue so that the next completion of each of `queues` raises an event.
     /// Afterwards the queues are to be polled.
-    pub(super) fn next_action(
+    pub(in crate::endpoint) fn next_action(
         &mut self,
         [receives, sends]: [bool; 2],
         has_epoll_waiter: bool,
@@ -144,20 +144,30 @@ impl Arming {
         (receives || sends).then_some(ArmAction::Arm { receives, sends })
     }
 
+    /// Records the result of `action`.
+    pub(in crate::endpoint) fn on_action(&mut self, action: ArmAction, is_done: bool) {
+        match (action, is_done) {
+            (ArmAction::DiscardEvents, true) => self.on_discarded(),
+            (ArmAction::DiscardEvents, false) => self.on_discard_failed(),
+            (ArmAction::Arm { .. }, true) => {}
+            (ArmAction::Arm { receives, sends }, false) => self.on_arm_failed([receives, sends]),
+        }
+    }
+
     /// Records that events were discarded. One that was not reported yet may be among them, also that of a queue which was
     /// armed meanwhile: every armed queue is to be polled.
-    pub(super) fn on_discarded(&mut self) {
+    fn on_discarded(&mut self) {
         self.stale.has_unread = false;
         self.forget_armed();
     }
 
     /// Records that events were not discarded, as the kernel refused.
-    pub(super) fn on_discard_failed(&mut self) {
+    fn on_discard_failed(&mut self) {
         self.stale.count += STALE_EVENTS;
     }
 
     /// Records that the queues of an action were not armed. Completions that were polled meanwhile may have raised no event.
-    pub(super) fn on_arm_failed(&mut self, [receives, sends]: [bool; 2]) {
+    fn on_arm_failed(&mut self, [receives, sends]: [bool; 2]) {
         for (queue, has_failed) in [(Queue::Receive, receives), (Queue::Send, sends)] {
             if has_failed {
                 *self.state(queue) = ArmState::Off;

@@ -45,14 +45,7 @@ impl<B: Slot, S> Core<B, S> {
 
     /// Records the result of `action`.
     pub(in crate::endpoint) fn on_arm_action(&mut self, action: ArmAction, is_done: bool) {
-        match (action, is_done) {
-            (ArmAction::DiscardEvents, true) => self.arming.on_discarded(),
-            (ArmAction::DiscardEvents, false) => self.arming.on_discard_failed(),
-            (ArmAction::Arm { .. }, true) => {}
-            (ArmAction::Arm { receives, sends }, false) => {
-                self.arming.on_arm_failed([receives, sends]);
-            }
-        }
+        self.arming.on_action(action, is_done);
     }
 
     /// Makes the keep-alive writes end after a few: see [`FIRST`].

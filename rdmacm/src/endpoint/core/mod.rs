@@ -29,8 +29,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 
-use self::arming::Arming;
-pub(super) use self::arming::{ArmAction, STALE_EVENTS};
+pub(super) use self::arming::{ArmAction, Arming, STALE_EVENTS};
 use self::effects::Changes;
 pub(super) use self::effects::Effects;
 pub(super) use self::keep_alive::FIRST;

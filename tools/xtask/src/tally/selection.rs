@@ -9,7 +9,7 @@ use crate::testbed::kernel::Kernel;
 /// command, event and completion that they use has a test of its own elsewhere, which runs on every kernel.
 ///
 /// They run on [`ONE`] kernel, and on every kernel with `--all`.
-const ON_ONE_KERNEL: [&str; 19] = [
+const ON_ONE_KERNEL: [&str; 20] = [
     // What the process holds after many connections.
     "heap::",
     "leak::",
@@ -28,6 +28,8 @@ const ON_ONE_KERNEL: [&str; 19] = [
     "endpoint_tokio_off::",
     "migrate::sleepers_share",
     "stress::",
+    // How much members of a poll group take of this process. Their commands are those of the other tests of poll groups.
+    "endpoint_poll_group_many::",
     // The programs of the guide and the examples.
     "guide::",
     "file_copy::",

@@ -1,0 +1,194 @@
+//! Buffers and messages of a poll group in the hands of the program.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::member_table::Member;
+use super::return_list::{ReturnList, Returned};
+#[cfg(doc)]
+use super::{PollGroup, PollGroupConfig};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::verbs::{Buffer, SendOperation};
+
+const HELD: &str = "the memory is taken out only when the buffer is dropped or posted";
+
+/// A message that a member has received: its [bytes](Deref), where the device has put them.
+///
+/// Dropping the message lets the group receive into its buffer again, from any thread. A program that holds
+/// [`PollGroupConfig::max_held`] messages of a member ends the member with the next message. The memory stays registered as
+/// long as the message exists, also after the group is gone.
+pub struct Message {
+    memory: Option<Buffer>,
+    length: usize,
+    imm_data: Option<u32>,
+    member: Member,
+    returns: Arc<ReturnList>,
+}
+
+impl Message {
+    pub(super) fn new(
+        memory: Buffer,
+        length: usize,
+        imm_data: Option<u32>,
+        member: Member,
+        returns: &Arc<ReturnList>,
+    ) -> Self {
+        Self { memory: Some(memory), length, imm_data, member, returns: Arc::clone(returns) }
+    }
+
+    /// Returns the member that has received the message.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Returns the number that the peer sent with the message, if it did.
+    pub fn imm_data(&self) -> Option<u32> {
+        self.imm_data
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory.as_ref().expect(HELD)[..self.length]
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.returns.give_back(Returned::Receive(self.member, memory));
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("member", &self.member)
+            .field("length", &self.length)
+            .field("imm_data", &self.imm_data)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A buffer for a message of one member, created by [`PollGroup::buffer`]: [bytes](Deref) of registered memory.
+///
+/// Dropping the buffer returns it to the group. The buffer has [`PollGroupConfig::send_buffer_size`] bytes until
+/// [`set_len`](Self::set_len) makes them fewer; they hold what a message had before, or zeros.
+pub struct SendBuffer {
+    memory: Option<Buffer>,
+    length: usize,
+    imm_data: Option<u32>,
+    number: u32,
+    member: Member,
+    returns: Arc<ReturnList>,
+}
+
+impl SendBuffer {
+    pub(super) fn new(
+        memory: Buffer,
+        number: u32,
+        member: Member,
+        returns: &Arc<ReturnList>,
+    ) -> Self {
+        let length = memory.len();
+        let (memory, returns) = (Some(memory), Arc::clone(returns));
+        Self { memory, length, imm_data: None, number, member, returns }
+    }
+
+    /// Returns the member that the buffer is for.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Returns the length of the longest message that fits, in bytes.
+    pub fn capacity(&self) -> usize {
+        self.memory.as_ref().expect(HELD).len()
+    }
+
+    /// Sets the length of the message in bytes. The bytes stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`] with EMSGSIZE if `length` exceeds the [`capacity`](Self::capacity).
+    pub fn set_len(&mut self, length: usize) -> Result<()> {
+        check_length(length, self.capacity())?;
+        self.length = length;
+        Ok(())
+    }
+
+    /// Copies `bytes` into the buffer and sets the length of the message to theirs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set_len`](Self::set_len).
+    pub fn copy_from(&mut self, bytes: &[u8]) -> Result<()> {
+        self.set_len(bytes.len())?;
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Sets a number that the peer gets with the message. iWARP has none: posting fails.
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    pub fn set_imm_data(&mut self, imm_data: Option<u32>) {
+        self.imm_data = imm_data;
+    }
+
+    pub(super) fn operation(&self) -> SendOperation<'static> {
+        match self.imm_data {
+            None => SendOperation::Send,
+            Some(imm_data) => SendOperation::SendWithImm { imm_data },
+        }
+    }
+
+    /// Takes the memory and its number among the buffers of the member.
+    pub(super) fn take(&mut self) -> (Buffer, u32) {
+        (self.memory.take().expect(HELD), self.number)
+    }
+}
+
+/// Checks that a message of `length` bytes fits into a buffer of `capacity` bytes.
+pub(super) fn check_length(length: usize, capacity: usize) -> Result<()> {
+    if length <= capacity {
+        return Ok(());
+    }
+    let reason = format!("the buffer has room for {capacity}").into();
+    let kind = Kind::Invalid { errno: libc::EMSGSIZE, reason };
+    Err(Error::new("fill a buffer with", format!("{length} bytes"), kind))
+}
+
+impl Deref for SendBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory.as_ref().expect(HELD)[..self.length]
+    }
+}
+
+impl DerefMut for SendBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory.as_mut().expect(HELD)[..self.length]
+    }
+}
+
+impl Drop for SendBuffer {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.returns.give_back(Returned::Send(self.member, self.number, memory));
+        }
+    }
+}
+
+impl fmt::Debug for SendBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendBuffer")
+            .field("member", &self.member)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! Completions of all members, and buffers that come back from the program.
+
+use super::buffer::Message;
+use super::event::Event;
+use super::group::PollGroup;
+use super::link::Phase;
+use super::member_table::Member;
+use super::resources::{MemberBuffer, MemberIo};
+use super::return_list::Returned;
+use crate::endpoint::core::{EndReason, Queue};
+use crate::error::Result;
+use crate::verbs::{Batch, Buffer, Polled};
+
+impl PollGroup {
+    /// Takes back what the program has dropped, and posts the buffers for receiving. Returns `true` if there was something.
+    /// If there was nothing and `wakes`, the next buffer that comes back makes the descriptor readable.
+    pub(super) fn take_returned(&mut self, wakes: bool) -> Result<bool> {
+        let mut returned = std::mem::take(&mut self.returned);
+        self.returns.take(&mut returned, wakes);
+        let has_returned = !returned.is_empty();
+        for one in returned.drain(..) {
+            match one {
+                Returned::Receive(member, memory) => self.on_message_dropped(member, memory),
+                Returned::Send(member, index, memory) => {
+                    self.resources.free_sends.push(memory);
+                    if let Some(link) = self.members.get_mut(member) {
+                        link.core.give_back(MemberBuffer::new(index, None));
+                    }
+                    self.has_place(member);
+                }
+            }
+        }
+        self.returned = returned;
+        self.post_receives()?;
+        Ok(has_returned)
+    }
+
+    fn on_message_dropped(&mut self, member: Member, memory: Buffer) {
+        let Self { members, resources: shared, .. } = self;
+        let Some(link) = members.get_mut(member) else {
+            shared.unposted.push(memory);
+            return;
+        };
+        link.held = link.held.saturating_sub(1);
+        let buffer = MemberBuffer::new(link.receive_index, Some(memory));
+        let mut io = MemberIo { shared, sends: link.sends.as_mut(), completed: None };
+        link.core.repost(&mut io, buffer);
+    }
+
+    /// Polls the completion queues until they are empty, or all completions have been polled that were there at the
+    /// beginning.
+    pub(super) fn poll_completions(&mut self) -> Result<()> {
+        let mut batch = Batch::default();
+        for queue in [Queue::Receive, Queue::Send] {
+            let mut count = 0;
+            loop {
+                let cq = match queue {
+                    Queue::Receive => &self.resources.recv_cq,
+                    Queue::Send => &self.resources.send_cq,
+                };
+                let capacity = usize::try_from(cq.capacity()).expect("32 bits fit");
+                batch.poll(cq)?;
+                for polled in batch.iter() {
+                    match queue {
+                        Queue::Receive => self.on_receive(&polled)?,
+                        Queue::Send => self.on_send(&polled)?,
+                    }
+                }
+                count += batch.len();
+                if batch.has_room() || count >= capacity {
+                    break;
+                }
+            }
+            self.arming.has_polled(queue, count);
+            if queue == Queue::Receive && self.is_iwarp {
+                self.starvation.has_polled(count, self.resources.receives.posted());
+            }
+        }
+        self.post_receives()
+    }
+
+    fn post_receives(&mut self) -> Result<()> {
+        if self.is_removed { Ok(()) } else { self.resources.post_receives() }
+    }
+
+    /// Polls the completions that queue pairs have left which were destroyed, before another one may get the number of one
+    /// of those: a completion of a receive finds its member by that number.
+    pub(super) fn poll_late_completions(&mut self) -> Result<()> {
+        if self.has_late_completions {
+            self.poll_completions()?;
+            self.has_late_completions = false;
+        }
+        Ok(())
+    }
+
+    fn on_receive(&mut self, polled: &Polled<'_>) -> Result<()> {
+        let Self { members, resources: shared, starvation, config, .. } = self;
+        let Some(memory) = shared.receives.take(polled) else { return Ok(()) };
+        let completion = polled.completion();
+        let Some((member, link)) = members.by_qp(completion.qp_num()) else {
+            // The member has ended.
+            shared.unposted.push(memory);
+            return Ok(());
+        };
+        let mut buffer = MemberBuffer::new(link.receive_index, None);
+        if !completion.is_success() {
+            // The core needs no memory to see why the receive has failed.
+            shared.unposted.push(memory);
+        } else if link.is_ending {
+            shared.unposted.push(memory);
+            return Ok(());
+        } else if link.held >= config.max_held {
+            // The member would take the buffers of others.
+            shared.unposted.push(memory);
+            link.core.set_end(EndReason::Overrun);
+            self.settle(member);
+            return Ok(());
+        } else {
+            buffer.memory = Some(memory);
+            link.held += 1;
+            link.last_poll = starvation.current_poll();
+        }
+        link.complete(shared, Queue::Receive, buffer, completion)?;
+        if !completion.is_success() {
+            // The core counts the receive as posted again, as its buffer will be.
+            let buffer = MemberBuffer::new(link.receive_index, None);
+            let mut io = MemberIo { shared, sends: link.sends.as_mut(), completed: None };
+            link.core.repost(&mut io, buffer);
+        }
+        self.settle(member);
+        Ok(())
+    }
+
+    fn on_send(&mut self, polled: &Polled<'_>) -> Result<()> {
+        let Self { members, resources: shared, .. } = self;
+        let completion = polled.completion();
+        let Some((member, link)) = members.by_qp(completion.qp_num()) else { return Ok(()) };
+        // A late completion of another queue pair with the number finds nothing.
+        let Some(sends) = &mut link.sends else { return Ok(()) };
+        let Some((index, memory)) = sends.take(polled) else { return Ok(()) };
+        link.complete(shared, Queue::Send, MemberBuffer::new(index, memory), completion)?;
+        self.settle(member);
+        self.has_place(member);
+        Ok(())
+    }
+
+    /// Reports what has changed of a member: messages, messages that were sent, and its end.
+    pub(super) fn settle(&mut self, member: Member) {
+        let Self { members, events, returns, ending, .. } = self;
+        let Some(link) = members.get_mut(member) else { return };
+        if link.phase.awaited().is_none() {
+            while let Some(message) = link.core.next_message() {
+                let Some(memory) = message.buffer.memory else { continue };
+                let (length, imm_data) = (message.length, message.imm_data);
+                let message = Message::new(memory, length, imm_data, member, returns);
+                events.push_back(Event::Message(member, message));
+            }
+        }
+        if link.wants_sent && link.core.has_sent_all() {
+            link.wants_sent = false;
+            events.push_back(Event::Sent(member));
+        }
+        let has_ended = link.core.end().is_some_and(|end| end != EndReason::Local);
+        if (has_ended || link.core.is_settled()) && !link.is_ending {
+            link.is_ending = true;
+            ending.push(member);
+        } else if link.phase == Phase::Closing && link.core.end().is_none() {
+            self.close_if_sent(member);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Members that end: by the peer, by the program, or by a failure.
+
+use super::event::{End, Event};
+use super::group::PollGroup;
+use super::link::{Lack, Link, Phase};
+use super::member_table::Member;
+use super::sending::ended;
+#[cfg(doc)]
+use crate::cm::CmId;
+use crate::endpoint::core::EndReason;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::verbs::OwnedSends;
+
+const CLOSE: &str = "close";
+
+impl PollGroup {
+    /// Closes a member in good order: when all messages that it has posted have been sent, the peer is told.
+    /// [`Event::Ended`] follows when the peer has answered. Messages that come until then are reported.
+    ///
+    /// Nothing can be posted after the call. A member that is not established is [aborted](Self::abort). A peer that does
+    /// not answer delays the event by a minute or longer; [`abort`](Self::abort) ends the member at once.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_DISCONNECT`, now or later.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Disconnected`] if the member has ended.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn close(&mut self, member: Member) -> Result<()> {
+        self.check_process(CLOSE)?;
+        let Some(link) = self.members.get_mut(member) else { return Err(ended(CLOSE, member)) };
+        match link.phase {
+            Phase::Established => {
+                link.phase = Phase::Closing;
+                self.close_if_sent(member);
+                // A member that ends at once is finished by the next call that returns events.
+                self.returns.wake();
+                Ok(())
+            }
+            Phase::Closing => Ok(()),
+            Phase::Address | Phase::Route | Phase::Answer => self.abort(member),
+        }
+    }
+
+    /// Ends a member at once: messages that have not been sent are lost. [`Event::Ended`] follows, behind the events that
+    /// the program has not got yet.
+    ///
+    /// Kernel commands: `RDMA_USER_CM_CMD_DESTROY_ID`, `IB_USER_VERBS_CMD_DESTROY_QP`. On iWARP the first takes until the
+    /// peer answers or the driver gives up (siw about 10 s) if the peer has not answered an attempt to connect.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`close`](Self::close).
+    pub fn abort(&mut self, member: Member) -> Result<()> {
+        const OPERATION: &str = "abort";
+        self.check_process(OPERATION)?;
+        let Some(link) = self.members.get_mut(member) else {
+            return Err(ended(OPERATION, member));
+        };
+        link.core.set_end(EndReason::Local);
+        self.finish(member);
+        self.returns.wake();
+        Ok(())
+    }
+
+    /// Tells the peer that the member is closed, if all messages have been sent.
+    pub(super) fn close_if_sent(&mut self, member: Member) {
+        let Some(link) = self.members.get_mut(member) else { return };
+        // A message that was not sent has ended the member already, or will.
+        let Some(Ok(())) = link.core.flushed() else { return };
+        link.trace.is("closing");
+        link.core.set_end(EndReason::Local);
+        if link.id.disconnect().is_err() {
+            // The connection has ended all the same, and no event may come.
+            self.mark(member);
+        }
+    }
+
+    /// Handles the event that the peer, or the kernel of this side, has ended the connection.
+    pub(super) fn on_disconnected(&mut self, member: Member) {
+        let Self { members, starvation, is_iwarp, .. } = self;
+        let Some(link) = members.get_mut(member) else { return };
+        if *is_iwarp && starvation.is_suspected(link.last_poll) {
+            link.core.set_end(EndReason::Overrun);
+        }
+        link.on_disconnected();
+        self.settle(member);
+    }
+
+    /// Handles the removal of the device, which ends all members.
+    pub(super) fn on_device_removed(&mut self) {
+        let Self { members, ending, is_removed, .. } = self;
+        *is_removed = true;
+        for (member, link) in members.iter_mut() {
+            link.core.on_device_removed();
+            if !link.is_ending {
+                link.is_ending = true;
+                ending.push(member);
+            }
+        }
+    }
+
+    /// Ends a member for which connecting has failed.
+    pub(super) fn fail(&mut self, member: Member, error: Error) {
+        let Some(link) = self.members.get_mut(member) else { return };
+        let asking = link.attempt.as_ref().and_then(|attempt| attempt.asking.as_ref());
+        let error = match asking {
+            Some(asking) => error.on_the_way_to(asking.server),
+            None => error,
+        };
+        link.failure.get_or_insert(error);
+        self.mark(member);
+    }
+
+    /// Has a member end with the next step.
+    fn mark(&mut self, member: Member) {
+        let Some(link) = self.members.get_mut(member) else { return };
+        if !link.is_ending {
+            link.is_ending = true;
+            self.ending.push(member);
+        }
+    }
+
+    /// Ends the members that are to end.
+    pub(super) fn finish_ending(&mut self) -> Result<()> {
+        while !self.ending.is_empty() {
+            // An event that was not read may say why requests were flushed.
+            let is_unreported = |member: &Member| {
+                let link = self.members.get(*member);
+                link.is_some_and(|link| link.core.end() == Some(EndReason::Unreported))
+            };
+            if self.ending.iter().any(is_unreported) {
+                self.read_events()?;
+            }
+            for member in std::mem::take(&mut self.ending) {
+                self.finish(member);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a member, and reports its end.
+    fn finish(&mut self, member: Member) {
+        let Some(mut link) = self.take(member) else { return };
+        let end = match (link.failure.take(), link.core.end()) {
+            (Some(error), _) => End::Failed(error),
+            (None, None | Some(EndReason::Local)) => End::Local,
+            (None, Some(EndReason::Remote)) => End::Peer,
+            (None, Some(end)) => End::Failed(link.error("keep", end.kind())),
+        };
+        match &end {
+            End::Failed(error) => link.trace.failed(error),
+            End::Peer => link.trace.is("disconnected"),
+            End::Local => link.trace.is("closed"),
+        }
+        self.release(link);
+        self.events.push_back(Event::Ended(member, end));
+    }
+
+    /// Removes a member that the program does not know.
+    pub(super) fn discard(&mut self, member: Member) {
+        if let Some(link) = self.take(member) {
+            self.release(link);
+        }
+    }
+
+    fn take(&mut self, member: Member) -> Option<Link> {
+        let number = self.members.get(member)?.qp_num();
+        let link = self.members.remove(member, number)?;
+        self.lacking -= usize::from(link.lack != Lack::Nothing);
+        Some(link)
+    }
+
+    /// Destroys the kernel objects of a member, and takes its buffers back.
+    fn release(&mut self, mut link: Link) {
+        while let Some(message) = link.core.next_message() {
+            self.resources.unposted.extend(message.buffer.memory);
+        }
+        let Link { id, sends, core, .. } = link;
+        // First: the id holds the queue pair too, and tells the peer.
+        drop((id, core));
+        if let Some(sends) = sends {
+            self.resources.free_sends.extend(OwnedSends::destroy(sends));
+            self.has_late_completions = true;
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Members that come: requests that are accepted, and attempts to connect.
+
+use std::time::Duration;
+
+use super::event::Event;
+use super::group::PollGroup;
+use super::link::{Attempt, Link, Phase};
+use super::member_table::Member;
+use crate::addr::Address;
+use crate::cm::{CmId, Event as CmEvent};
+use crate::endpoint::attempt::connect;
+use crate::endpoint::connector::Connector;
+use crate::endpoint::core::FIRST;
+use crate::endpoint::deadline::{earlier, has_passed, within};
+use crate::endpoint::incoming::Incoming;
+use crate::endpoint::kernel_objects::set_min_rnr_timer;
+use crate::endpoint::timer::Timer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::{OwnedSends, QueuePair, QueuePairCaps, QueuePairInit};
+
+const ADD: &str = "add a member to";
+const GROUP: &str = "a poll group";
+
+impl PollGroup {
+    /// Accepts a request, with bytes for the peer's program (at most 196 on InfiniBand and RoCE, 251 on iWARP), and adds
+    /// its connection. [`Event::Established`] follows, or [`Event::Ended`], with [`ErrorKind::TimedOut`] if the peer has
+    /// not gone on within `timeout`.
+    ///
+    /// Kernel commands: `RDMA_USER_CM_CMD_MIGRATE_ID`, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_ACCEPT` and those
+    /// that move the queue pair to RTS.
+    ///
+    /// # Errors
+    ///
+    /// The peer is rejected if it was not accepted yet, and the group is as before.
+    /// - [`ErrorKind::Invalid`] if the request came over another [`device`](Incoming::device), if the private data is too
+    ///   long, or if the completion queue has no room for one more member and the driver cannot resize it.
+    /// - [`ErrorKind::Os`] with ENOMEM or EINVAL if the device has no more queue pairs, or, with EINVAL, on siw
+    ///   ECONNRESET, if the peer has given up.
+    /// - [`ErrorKind::DeviceGone`], and [`ErrorKind::WrongProcess`] after a fork.
+    pub fn add(
+        &mut self,
+        incoming: Incoming,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<Member> {
+        self.check_process(ADD)?;
+        let until = within(timeout);
+        let (id, param, trace) = incoming.into_parts();
+        self.check_device(&id)?;
+        self.admit()?;
+        id.migrate(&self.channel)?;
+        self.poll_late_completions()?;
+        let qp = self.create_qp(&id)?;
+        // Other members may have events now.
+        self.returns.wake_if(!self.events.is_empty() || !self.ending.is_empty());
+        let attempt =
+            Attempt { asking: None, private_data: param.private_data, until, overall: until };
+        let context = self.resources.pd.context();
+        let link = Link::new(id, context, &self.config, (Phase::Answer, attempt), false, trace);
+        let member = self.insert(link, Some(qp))?;
+        let param = self.config.param(private_data);
+        if let Some(Err(error)) = self.members.get(member).map(|link| link.id.accept(&param)) {
+            self.discard(member);
+            return Err(error);
+        }
+        Ok(member)
+    }
+
+    /// Begins to connect to a listener at `server`, with the addresses, timeouts and private data of `connector`. Its
+    /// [`settings`](Connector::settings) do not count, but those of the group. [`Event::Established`] follows, or
+    /// [`Event::Ended`] with the reason.
+    ///
+    /// Deadlines of the connector are kept to within 100 ms, while the program waits for the group.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_ADDR`. On iWARP a later call that waits or polls connects TCP, which no
+    /// deadline ends.
+    ///
+    /// # Errors
+    ///
+    /// The group is as before.
+    /// - [`ErrorKind::Os`] with ENODEV if no device leads to `server`.
+    /// - [`ErrorKind::Invalid`] if the completion queue has no room for one more member and the driver cannot resize it.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn connect(&mut self, connector: &Connector, server: impl Into<Address>) -> Result<Member> {
+        self.check_process(ADD)?;
+        self.admit()?;
+        let overall = connector.overall();
+        let (id, asking, until, trace) = connector.ask(&self.channel, server.into())?;
+        let until = earlier(until, overall);
+        let attempt = Attempt { asking: Some(asking), private_data: Vec::new(), until, overall };
+        let context = self.resources.pd.context();
+        let first = (Phase::Address, attempt);
+        let link = Link::new(id, context, &self.config, first, self.is_iwarp, trace);
+        self.insert(link, None)
+    }
+
+    /// Adds a member, whose events find it from now on.
+    fn insert(&mut self, link: Link, qp: Option<QueuePair>) -> Result<Member> {
+        if self.attempts_timer.is_none() {
+            let timer = Timer::new(FIRST)?;
+            self.descriptor.add_attempts(&timer)?;
+            self.attempts_timer = Some(timer);
+        }
+        let last_poll = self.starvation.current_poll();
+        let member = self.members.insert(Link { last_poll, ..link });
+        if let Some(link) = self.members.get(member) {
+            link.id.set_user_data(u64::try_from(member.index()).expect("64 bits fit"));
+        }
+        if let Some(qp) = qp {
+            self.set_qp(member, qp);
+        }
+        Ok(member)
+    }
+
+    fn set_qp(&mut self, member: Member, qp: QueuePair) {
+        let number = qp.number();
+        if let Some(link) = self.members.get_mut(member) {
+            link.sends = Some(OwnedSends::new(qp));
+            self.members.set_qp(member, number);
+        }
+    }
+
+    fn check_device(&self, id: &CmId) -> Result<()> {
+        let (context, own) = (id.context()?, self.resources.pd.context());
+        if context == *own {
+            return Ok(());
+        }
+        let [theirs, ours] = [&context, own].map(|context| context.device().name().to_owned());
+        let reason = format!("the connection is over {theirs}, and the group over {ours}");
+        Err(Error::invalid(ADD, GROUP, reason))
+    }
+
+    /// Makes room for the completions of one more member.
+    fn admit(&mut self) -> Result<()> {
+        let members = u32::try_from(self.members.len() + 1).unwrap_or(u32::MAX);
+        let (needed, cq) = (self.config.send_completions(members), &self.resources.send_cq);
+        if needed <= cq.capacity() {
+            return Ok(());
+        }
+        let twice = self.config.send_completions(members.saturating_mul(2));
+        cq.resize(twice).or_else(|_| cq.resize(needed)).map_err(|error| {
+            if matches!(error.kind(), ErrorKind::DeviceGone(_)) {
+                return error;
+            }
+            let reason = format!("the completion queue has no room for {members} members: {error}");
+            Error::invalid(ADD, GROUP, reason)
+        })
+    }
+
+    /// Creates the queue pair of a member. Its number may be that of one that was destroyed: no completion of that one must
+    /// be left.
+    fn create_qp(&self, id: &CmId) -> Result<QueuePair> {
+        let shared = &self.resources;
+        let caps = QueuePairCaps {
+            max_send_wr: self.config.send_queue_depth(),
+            max_recv_wr: 0,
+            ..QueuePairCaps::default()
+        };
+        let init = QueuePairInit {
+            caps,
+            send_cq: &shared.send_cq,
+            srq: Some(shared.receives.srq()),
+            ..QueuePairInit::new(&shared.recv_cq)
+        };
+        id.create_qp(&shared.pd, &init)
+    }
+
+    /// Handles an event of a member that is not established.
+    pub(super) fn on_attempt_event(&mut self, member: Member, event: &CmEvent) {
+        let phase = self.members.get(member).map(|link| link.phase);
+        let Some((phase, awaited)) = phase.and_then(|phase| Some((phase, phase.awaited()?))) else {
+            return;
+        };
+        let advanced = match (event.failure(awaited), phase) {
+            (Some(error), _) => Err(error),
+            (None, Phase::Address) => self.resolve_route(member),
+            (None, Phase::Route) => self.ask(member),
+            (None, _) => self.on_established(member, event),
+        };
+        if let Err(error) = advanced {
+            self.fail(member, error);
+        }
+    }
+
+    fn resolve_route(&mut self, member: Member) -> Result<()> {
+        let Some(link) = self.members.get_mut(member) else { return Ok(()) };
+        let timeout = link.begin(Phase::Route, |connector| connector.route_timeout)?;
+        // The kernel refuses a timeout of 0.
+        link.id.resolve_route(timeout.max(Duration::from_millis(1)))
+    }
+
+    /// Creates the queue pair of a member that connects, and asks the peer.
+    fn ask(&mut self, member: Member) -> Result<()> {
+        self.poll_late_completions()?;
+        let Some(link) = self.members.get(member) else { return Ok(()) };
+        self.check_device(&link.id)?;
+        let qp = self.create_qp(&link.id)?;
+        self.set_qp(member, qp);
+        let Self { members, config, .. } = self;
+        let Some(link) = members.get_mut(member) else { return Ok(()) };
+        link.begin(Phase::Answer, |connector| connector.connect_timeout)?;
+        let Some(attempt) = &link.attempt else { return Ok(()) };
+        let private_data = attempt.asking.as_ref().map(|asking| &asking.connector.private_data[..]);
+        let param = config.param(private_data.unwrap_or_default());
+        match connect(&link.id, &param, attempt.until) {
+            Ok(()) => {
+                link.trace.is("connecting");
+                Ok(())
+            }
+            Err(error) => self.ask_again(member, error),
+        }
+    }
+
+    /// Begins once more after `error`, if another port may help.
+    fn ask_again(&mut self, member: Member, error: Error) -> Result<()> {
+        let Self { members, channel, .. } = self;
+        let Some(link) = members.get_mut(member) else { return Ok(()) };
+        let Some(attempt) = &mut link.attempt else { return Err(error) };
+        let Some(asking) = &mut attempt.asking else { return Err(error) };
+        let (id, until) = asking.retry_on_new_port(channel, error)?;
+        attempt.until = earlier(until, attempt.overall);
+        id.set_user_data(link.id.user_data());
+        link.trace.again(id.token());
+        link.phase = Phase::Address;
+        let number = link.qp_num();
+        // The old id goes first: it holds the queue pair too.
+        drop(std::mem::replace(&mut link.id, id));
+        drop(link.sends.take());
+        self.members.forget_qp(member, number);
+        self.has_late_completions = true;
+        Ok(())
+    }
+
+    fn on_established(&mut self, member: Member, event: &CmEvent) -> Result<()> {
+        let Some(link) = self.members.get_mut(member) else { return Ok(()) };
+        let Some(attempt) = link.attempt.take() else { return Ok(()) };
+        let private_data = match attempt.asking {
+            Some(_) => event.private_data().to_vec(),
+            None => attempt.private_data,
+        };
+        link.private_data = private_data.into_boxed_slice();
+        link.phase = Phase::Established;
+        link.peer_addr = link.id.peer_addr()?;
+        if let Some(sends) = &link.sends {
+            set_min_rnr_timer(sends.qp());
+        }
+        link.trace.is("connected");
+        self.events.push_back(Event::Established(member));
+        // Messages may have come before.
+        self.settle(member);
+        self.has_place(member);
+        Ok(())
+    }
+
+    /// Ends the attempts whose time is over, and posts the first writes of members that have connected over iWARP.
+    pub(super) fn on_attempts_timer(&mut self) {
+        if let Some(timer) = &self.attempts_timer {
+            timer.clear();
+        }
+        let mut late = Vec::new();
+        let mut is_needed = false;
+        for (member, link) in self.members.iter_mut() {
+            is_needed |= link.attempt.is_some() || link.writes_first;
+            let until = link.attempt.as_ref().and_then(|attempt| attempt.until);
+            if has_passed(until) && !link.is_ending {
+                late.push(member);
+            }
+        }
+        for member in late {
+            let Some(link) = self.members.get(member) else { continue };
+            let error = link.late();
+            self.fail(member, error);
+        }
+        if !is_needed {
+            self.attempts_timer = None;
+        }
+        self.keep_alive(|link| link.writes_first);
+    }
+
+    /// Looks whether the peers of all members are still there.
+    pub(super) fn on_keep_alive_timer(&mut self) {
+        if let Some(timer) = &self.keep_alive_timer {
+            timer.clear();
+        }
+        self.keep_alive(|_| true);
+    }
+
+    /// Posts a write without bytes for each member that `is_meant` accepts.
+    fn keep_alive(&mut self, is_meant: impl Fn(&Link) -> bool) {
+        let Self { members, resources, .. } = self;
+        for (_, link) in members.iter_mut() {
+            if link.phase == Phase::Established && is_meant(link) {
+                link.on_timer(resources);
+            }
+        }
+    }
+}

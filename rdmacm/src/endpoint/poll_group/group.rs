@@ -1,0 +1,220 @@
+//! [`PollGroup`]: its parts, and how it is created.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::config::PollGroupConfig;
+use super::descriptor::Descriptor;
+use super::event::Event;
+use super::link::Link;
+use super::member_table::{Member, MemberTable};
+use super::resources::Resources;
+use super::return_list::{ReturnList, Returned};
+use super::starvation::Starvation;
+use crate::cm::EventChannel;
+use crate::device::{Device, Transport};
+use crate::endpoint::core::Arming;
+use crate::endpoint::counters::Counters;
+use crate::endpoint::timer::Timer;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{IntoError as _, Result};
+use crate::sys::process::Process;
+use crate::verbs::{
+    Buffer, CompletionChannel, CompletionQueue, Context, OwnedReceives, ProtectionDomain,
+    SharedReceiveQueue, SharedReceiveQueueAttributes,
+};
+
+/// Many connections that one thread or task serves over shared queues and buffers.
+///
+/// See the [module](super) for its use and its costs. `Send` and not `Sync`: the group has one owner at a time, and no
+/// lock. Dropping the group ends all members at once.
+///
+/// ```compile_fail,E0277
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<rdmacm::endpoint::PollGroup>();
+/// ```
+pub struct PollGroup {
+    // Declared first: queue pairs go before the shared receive queue.
+    pub(super) members: MemberTable<Link>,
+    pub(super) resources: Resources,
+    pub(super) channel: EventChannel,
+    pub(super) descriptor: Descriptor,
+    pub(super) returns: Arc<ReturnList>,
+    /// The list that is exchanged with that of `returns`; empty between calls.
+    pub(super) returned: Vec<Returned>,
+    pub(super) config: PollGroupConfig,
+    pub(super) is_iwarp: bool,
+    pub(super) arming: Arming,
+    pub(super) starvation: Starvation,
+    /// Events that the program has not got yet.
+    pub(super) events: VecDeque<Event>,
+    /// Members that end with the next step.
+    pub(super) ending: Vec<Member>,
+    /// Members for which there was no buffer, in the order in which they asked.
+    pub(super) waiting: VecDeque<Member>,
+    /// The timer that attempts, and members with first writes on iWARP, have in common; absent while there are none.
+    pub(super) attempts_timer: Option<Timer>,
+    pub(super) keep_alive_timer: Option<Timer>,
+    /// The number of members for which there was no buffer or no place.
+    pub(super) lacking: usize,
+    /// The device was removed: nothing can be posted, and nothing completes any more.
+    pub(super) is_removed: bool,
+    /// A completion queue may have completions of a queue pair that was destroyed.
+    pub(super) has_late_completions: bool,
+    /// The number of calls in a row that have not looked at the descriptor.
+    pub(super) unread_calls: u32,
+    pub(super) process: Process,
+    pub(super) not_sync: PhantomData<Cell<()>>,
+}
+
+impl PollGroup {
+    /// Creates a group without members for connections over `device`.
+    ///
+    /// Opens the device, unless the process has it open, and creates a protection domain, a completion channel, two
+    /// completion queues, a shared receive queue and an event channel. Registers all buffers and posts those for
+    /// receiving.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`] if a parameter is out of its range.
+    /// - [`ErrorKind::Os`] with EINVAL or ENOMEM for more than the device has.
+    /// - [`ErrorKind::Remedy`] with ENOMEM or EPERM if the user may not pin as much memory.
+    /// - Those of [`Context::open`].
+    pub fn new(device: &Device, config: &PollGroupConfig) -> Result<Self> {
+        config.check()?;
+        let context = Context::shared(device)?;
+        let is_iwarp = context.transport() == Transport::Iwarp;
+        let posted = config.posted_receives(is_iwarp);
+        let pd = ProtectionDomain::new(&context)?;
+        let completions = CompletionChannel::new(&context)?;
+        completions.set_nonblocking(true)?;
+        let cq = |size| CompletionQueue::new(&context, size, Some(&completions));
+        let (recv_cq, send_cq) = (cq(posted)?, cq(config.send_completions(config.members))?);
+        let attributes = SharedReceiveQueueAttributes { max_wr: posted, ..Default::default() };
+        let srq = SharedReceiveQueue::new(&pd, attributes)?;
+        let [sends, receives] =
+            [config.sends, posted].map(|count| usize::try_from(count).expect("32 bits fit"));
+        let groups = [(sends, config.send_buffer_size), (receives, config.receive_buffer_size)];
+        let mut free_sends = Buffer::alloc_groups(&pd, groups, 0)?;
+        let unposted = free_sends.split_off(sends);
+        let receives = OwnedReceives::new(srq, receives);
+        let mut resources =
+            Resources { receives, recv_cq, send_cq, completions, pd, free_sends, unposted };
+        resources.post_receives()?;
+        // As the state of the queues says: the first message raises an event.
+        resources.recv_cq.request_notify(false)?;
+        let channel = EventChannel::new()?;
+        channel.set_nonblocking(true)?;
+        let returns = ReturnList::new()?;
+        let descriptor = Descriptor::new(&channel, &resources.completions, returns.wakeup())?;
+        let keep_alive_timer = config.keep_alive_interval.map(Timer::new).transpose()?;
+        keep_alive_timer.iter().try_for_each(|timer| descriptor.add_keep_alive(timer))?;
+        Ok(Self {
+            members: MemberTable::default(),
+            starvation: Starvation::new(resources.receives.posted()),
+            resources,
+            channel,
+            descriptor,
+            returns,
+            returned: Vec::new(),
+            // Within what the indices of buffers can say.
+            config: PollGroupConfig { max_held: config.max_held.min(posted), ..config.clone() },
+            is_iwarp,
+            arming: Arming::new(),
+            events: VecDeque::new(),
+            ending: Vec::new(),
+            waiting: VecDeque::new(),
+            attempts_timer: None,
+            keep_alive_timer,
+            lacking: 0,
+            is_removed: false,
+            has_late_completions: false,
+            unread_calls: 0,
+            process: Process::current(),
+            not_sync: PhantomData,
+        })
+    }
+
+    /// Returns the device of the group.
+    pub fn device(&self) -> &Device {
+        self.resources.pd.context().device()
+    }
+
+    /// Returns the number of members that have not ended, attempts to connect included.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns `true` if the group has no members.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the address of the peer; `None` before the member is established, after it has ended, and for an address
+    /// of InfiniBand.
+    pub fn peer_addr(&self, member: Member) -> Option<SocketAddr> {
+        self.members.get(member)?.peer_addr
+    }
+
+    /// Returns the private data of the peer's program, which came with its request or its answer; empty before the
+    /// member is established and after it has ended. On InfiniBand and RoCE zeros follow the peer's data.
+    pub fn private_data(&self, member: Member) -> &[u8] {
+        self.members.get(member).map_or(&[], |link| &link.private_data)
+    }
+
+    /// Returns the counters of a member; `None` after it has ended.
+    pub fn counters(&self, member: Member) -> Option<Counters> {
+        Some(*self.members.get(member)?.core.counters())
+    }
+
+    /// Refuses `operation` in a forked child.
+    pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
+        self.process.check().map_err(|refused| refused.during(operation, "a poll group"))
+    }
+
+    /// Adds an event outside of a call that returns events.
+    pub(super) fn announce(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.returns.wake();
+    }
+}
+
+impl AsFd for PollGroup {
+    /// The descriptor of the group: see [`poll`](Self::poll).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for PollGroup {
+    fn drop(&mut self) {
+        self.returns.close();
+    }
+}
+
+impl fmt::Debug for PollGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollGroup")
+            .field("device", &self.device().name())
+            .field("members", &self.len())
+            .field("receives_posted", &self.resources.receives.posted())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_is_send() {
+        fn is_send<T: Send>() {}
+        is_send::<PollGroup>();
+    }
+}

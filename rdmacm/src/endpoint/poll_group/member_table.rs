@@ -1,0 +1,174 @@
+//! The members of a group, found by their handles and by the numbers of their queue pairs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The handle of a connection in a [`PollGroup`](super::PollGroup).
+///
+/// No other member, of this group or another one, has an equal handle, also after the member has ended. A call with the
+/// handle of a member that has ended fails and affects no other member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    serial: u64,
+    index: u32,
+}
+
+impl Member {
+    /// Returns the position of the member in its group: a number below the largest number of members that the group has
+    /// had at once, for tables of the program. A later member may have the position of one that has ended.
+    pub fn index(self) -> usize {
+        usize::try_from(self.index).expect("32 bits fit")
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Member({})", self.serial)
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "member {}", self.serial)
+    }
+}
+
+/// The serial number of the next member of any group.
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// The members of a group, each with a `T`.
+#[derive(Debug)]
+pub(super) struct MemberTable<T> {
+    /// Boxed: the slots of members that have ended take little, and so does the table that grows.
+    slots: Vec<Option<(Member, Box<T>)>>,
+    free: Vec<u32>,
+    /// The index of the member that has a queue pair.
+    by_qp: HashMap<u32, u32>,
+}
+
+impl<T> Default for MemberTable<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), by_qp: HashMap::new() }
+    }
+}
+
+impl<T> MemberTable<T> {
+    /// Returns the number of members.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Adds a member.
+    pub(super) fn insert(&mut self, value: T) -> Member {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).expect("a device has fewer queue pairs")
+        });
+        let member = Member { serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), index };
+        self.slots[member.index()] = Some((member, Box::new(value)));
+        member
+    }
+
+    pub(super) fn get(&self, member: Member) -> Option<&T> {
+        let (found, value) = self.slots.get(member.index())?.as_ref()?;
+        (*found == member).then_some(&**value)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, member: Member) -> Option<&mut T> {
+        let (found, value) = self.slots.get_mut(member.index())?.as_mut()?;
+        (*found == member).then_some(&mut **value)
+    }
+
+    /// Removes a member. Its queue pair, if it has one, is found no more.
+    pub(super) fn remove(&mut self, member: Member, qp_num: Option<u32>) -> Option<T> {
+        self.get(member)?;
+        let (_, value) = self.slots[member.index()].take()?;
+        self.free.push(member.index);
+        self.forget_qp(member, qp_num);
+        Some(*value)
+    }
+
+    /// Makes the queue pair of `member` found no more.
+    pub(super) fn forget_qp(&mut self, member: Member, qp_num: Option<u32>) {
+        let is_its = |number: &u32| self.by_qp.get(number) == Some(&member.index);
+        if let Some(number) = qp_num.filter(is_its) {
+            self.by_qp.remove(&number);
+        }
+    }
+
+    /// Makes `member` the one that has the queue pair `qp_num`.
+    pub(super) fn set_qp(&mut self, member: Member, qp_num: u32) {
+        self.by_qp.insert(qp_num, member.index);
+    }
+
+    /// Returns the member that has the queue pair `qp_num`.
+    #[inline]
+    pub(super) fn by_qp(&mut self, qp_num: u32) -> Option<(Member, &mut T)> {
+        let index = usize::try_from(*self.by_qp.get(&qp_num)?).ok()?;
+        let (member, value) = self.slots.get_mut(index)?.as_mut()?;
+        Some((*member, &mut **value))
+    }
+
+    /// Returns the member at `index`, if there is one.
+    pub(super) fn at(&self, index: u64) -> Option<Member> {
+        let slot = self.slots.get(usize::try_from(index).ok()?)?;
+        slot.as_ref().map(|(member, _)| *member)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Member, &mut T)> {
+        self.slots.iter_mut().flatten().map(|(member, value)| (*member, &mut **value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_member_is_found_no_more() {
+        let mut table = MemberTable::default();
+        let old = table.insert("old");
+        table.set_qp(old, 17);
+        assert_eq!(table.by_qp(17), Some((old, &mut "old")));
+        assert_eq!(table.remove(old, Some(17)), Some("old"));
+        assert_eq!((table.remove(old, Some(17)), table.by_qp(17)), (None, None));
+        assert_eq!(table.len(), 0);
+        let new = table.insert("new");
+        assert_eq!((new.index(), table.at(0)), (old.index(), Some(new)));
+        assert!(new != old && table.get(old).is_none() && table.get_mut(old).is_none());
+        assert_eq!(table.get(new), Some(&"new"));
+    }
+
+    #[test]
+    fn reused_number_finds_the_new_member() {
+        let mut table = MemberTable::default();
+        let [old, new] = ["old", "new"].map(|value| table.insert(value));
+        table.set_qp(old, 17);
+        table.set_qp(new, 17);
+        assert_eq!(table.remove(old, Some(17)), Some("old"));
+        assert_eq!(table.by_qp(17), Some((new, &mut "new")));
+    }
+
+    #[test]
+    fn members_of_two_groups_differ() {
+        let (mut one, mut other) = (MemberTable::default(), MemberTable::default());
+        let (member, stranger) = (one.insert(1), other.insert(2));
+        assert_eq!(member.index(), stranger.index());
+        assert!(one.get(stranger).is_none() && other.get(member).is_none());
+    }
+
+    #[test]
+    fn positions_are_used_again() {
+        let mut table = MemberTable::default();
+        for _ in 0..3 {
+            let members: Vec<_> = (0..5).map(|number| table.insert(number)).collect();
+            assert_eq!((table.len(), table.slots.len()), (5, 5));
+            assert_eq!(table.iter_mut().count(), 5);
+            for member in members {
+                table.remove(member, None).expect("the member is there");
+            }
+        }
+    }
+}

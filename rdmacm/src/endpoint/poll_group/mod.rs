@@ -1,0 +1,113 @@
+//! Poll groups: many connections that one thread or task serves over shared queues and buffers.
+//!
+//! A [`Connection`](super::Connection) has everything of its own: three descriptors, two completion queues and, by default,
+//! 128 KiB of pinned buffers. That is the right choice for nearly all programs: a peer reaches no other connection, and a
+//! busy one takes no buffer that another one needs. A program with thousands of connections, most of which are idle at a
+//! time, outgrows it. The members of a [`PollGroup`] share one shared receive queue, two completion queues, one protection
+//! domain, one registered region, one completion channel, one event channel and one epoll instance. A group has four
+//! descriptors, two more for the device and one while members connect, whatever the number of its members. Each member has
+//! its queue pair, its id and about 2 KiB of memory.
+//!
+//! ```no_run
+//! use rdmacm::endpoint::Listener;
+//! use rdmacm::endpoint::poll_group::{Event, PollGroup, PollGroupConfig};
+//! use std::time::Duration;
+//!
+//! let listener = Listener::bind("0.0.0.0:7471".parse::<std::net::SocketAddr>()?)?;
+//! let first = listener.incoming()?;
+//! let mut group = PollGroup::new(&first.device()?, &PollGroupConfig::default())?;
+//! group.add(first, &[], Duration::from_secs(5))?;
+//! let mut events = Vec::new();
+//! while group.wait(&mut events, None)? > 0 {
+//!     for event in events.drain(..) {
+//!         match event {
+//!             Event::Message(member, message) => group.post_bytes(member, &message)?,
+//!             Event::Ended(member, end) => println!("{member} has ended: {end:?}"),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The example `poll_group` accepts further clients in the same loop, and waits for buffers:
+//!
+//! ```no_run
+#![doc = include_str!("../../../examples/poll_group.rs")]
+//! ```
+//!
+//! # Ownership
+//!
+//! The group belongs to one thread or task at a time: all calls take `&mut self`, and there is no lock around the group. A
+//! program with several processors has one group for each. [`Message`] and [`SendBuffer`] are `Send`, and may be filled, read
+//! and dropped by other threads: they return to the group through a list, whose lock is held for a few instructions.
+//! Messages that were dropped are received into again when the group makes progress: in [`PollGroup::wait`] and
+//! [`PollGroup::poll`]. Between those calls nothing is polled, reposted or answered.
+//!
+//! # Buffers and fairness
+//!
+//! Any member may use any receive buffer. A member of which the program holds [`max_held`](PollGroupConfig::max_held) messages
+//! ends when another one comes ([`ErrorKind::Overrun`](crate::ErrorKind::Overrun)), so that one peer cannot take all buffers
+//! while the program is slow with its messages. Several peers together still can: choose `receives` for the number of
+//! messages that may be in flight and held in all.
+//!
+//! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which tries again after 0.64 ms
+//!   (`min_rnr_timer`), as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) says.
+//! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
+//!   buffers, and the peers must be told how many messages they may send. A member that ends after the queue may have
+//!   been empty ends with [`ErrorKind::Overrun`](crate::ErrorKind::Overrun), although no message may be lost.
+//!
+//! Sending is bounded twice: by [`sends_per_member`](PollGroupConfig::sends_per_member) for each member and by
+//! [`sends`](PollGroupConfig::sends) for all. A call that finds no room fails with
+//! [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and [`Event::Writable`] follows. Members that wait for a buffer are
+//! told in the order in which they asked.
+//!
+//! # Admission
+//!
+//! The completion queue for receives has room for all receives. That for sends has room for `sends` requests and one more for
+//! each of [`members`](PollGroupConfig::members) members. A further member makes it grow; if the driver cannot resize it (siw),
+//! [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
+//!
+//! # The end of a member
+//!
+//! Each member ends with exactly one [`Event::Ended`], whatever ends it: the peer, its kernel, this program, a failure, or the
+//! removal of the device. The reason is the one that a `Connection` would give; a request that was merely flushed is none. When
+//! the event is there, the kernel objects of the member are destroyed.
+//! Completions that the queue pair has left are polled before another member gets a queue pair, so that a message is never
+//! taken for one of a later member with the same queue pair number.
+//!
+//! # Costs
+//!
+//! - All members have one protection domain. Memory that is exported under a key in that domain would be in reach of the peers
+//!   of all members. A group exports none.
+//! - A member has no reads, writes, atomics, exports or memory windows, and no SEND with invalidate: use a `Connection` for
+//!   them.
+//! - Destroying a queue pair and an id are commands that the thread of the group waits for. On iWARP, connecting TCP and
+//!   giving up an attempt hold up all members (siw: up to about 10 s).
+//!
+//! # Driver notes
+//!
+//! rxe (Linux 6.12) loses the receive of a message of several packets whose connection ends in the middle: its buffer
+//! comes back when the group is dropped.
+
+mod buffer;
+mod completions;
+mod config;
+mod descriptor;
+mod ending;
+mod establish;
+mod event;
+mod group;
+mod link;
+mod member_table;
+mod progress;
+mod resources;
+mod return_list;
+mod sending;
+mod starvation;
+
+pub use self::buffer::{Message, SendBuffer};
+pub use self::config::PollGroupConfig;
+pub use self::event::{End, Event};
+pub use self::group::PollGroup;
+pub use self::member_table::Member;

@@ -1,0 +1,206 @@
+//! Waiting for events, and making progress: the calls that return events, and the sources that they read.
+
+use std::time::{Duration, Instant};
+
+use super::descriptor::Ready;
+use super::event::Event;
+use super::group::PollGroup;
+use crate::cm::{Event as CmEvent, EventType};
+use crate::endpoint::deadline::{has_passed, within};
+use crate::error::{Error, ErrorKind, Result};
+
+const WAIT_FOR: &str = "wait for";
+
+/// The number of CM events that are read at once.
+const MAX_CM_EVENTS: usize = 256;
+
+/// The number of times that [`PollGroup::poll`] looks again for more, before it lets its caller go on.
+const MAX_ROUNDS: usize = 8;
+
+/// The number of calls that find messages before one looks for CM events and timers, which takes a system call.
+const CALLS_PER_LOOK: u32 = 16;
+
+impl PollGroup {
+    /// Waits until a member has an event, or for at most `timeout`, and appends the events to `events`. Returns their
+    /// number, which is 0 if the time is over. A signal does not end the wait.
+    ///
+    /// With a timeout of zero the call does not wait and arms no queue: for a thread that polls all the time.
+    ///
+    /// # Errors
+    ///
+    /// No event is lost by an error.
+    /// - [`ErrorKind::DeviceGone`] if the device was removed and all members have ended.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - Those of polling and arming the completion queues and of reading the event channel.
+    pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {
+        self.check_process(WAIT_FOR)?;
+        let deadline = timeout.and_then(within);
+        loop {
+            self.advance()?;
+            let is_over = has_passed(deadline);
+            self.check_removed()?;
+            if !self.events.is_empty() && self.unread_calls < CALLS_PER_LOOK {
+                self.unread_calls += 1;
+                return Ok(self.hand_over(events));
+            }
+            if !self.events.is_empty() || is_over || self.arming.has_unread_event() {
+                self.look(Some(Instant::now()))?;
+            }
+            if !self.events.is_empty() || is_over {
+                self.unread_calls = 0;
+                return Ok(self.hand_over(events));
+            }
+            if !self.arm(true)? {
+                self.look(deadline)?;
+            }
+        }
+    }
+
+    /// Appends the events of the members to `events`, without waiting. Returns their number.
+    ///
+    /// For event loops: after the call the descriptor ([`AsFd`](std::os::fd::AsFd)) becomes readable, level-triggered, when
+    /// there is an event. It may be readable without one. A task awaits the descriptor by the means of its runtime, such as
+    /// `AsyncFd` of Tokio.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Self::wait).
+    pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize> {
+        self.check_process(WAIT_FOR)?;
+        self.advance()?;
+        for round in 1.. {
+            let ready = self.look(Some(Instant::now()))?;
+            let is_short = self.resources.receives.posted() < self.starvation.full() / 2;
+            if !self.arm(is_short || self.lacking > 0)? && !ready.is_any() {
+                break;
+            }
+            self.advance()?;
+            if round == MAX_ROUNDS {
+                // Others have their turn. The queues may be unarmed.
+                self.returns.wake();
+                break;
+            }
+        }
+        self.check_removed()?;
+        Ok(self.hand_over(events))
+    }
+
+    /// Fails if the device was removed and all members have ended, of which no event is left.
+    fn check_removed(&self) -> Result<()> {
+        if self.is_removed && self.events.is_empty() && self.members.len() == 0 {
+            return Err(Error::new(WAIT_FOR, "a poll group", ErrorKind::DeviceGone(libc::ENODEV)));
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, events: &mut Vec<Event>) -> usize {
+        let count = self.events.len();
+        events.extend(self.events.drain(..));
+        count
+    }
+
+    /// Takes back what the program has returned, polls all completions, and ends members.
+    fn advance(&mut self) -> Result<()> {
+        let advanced = self.take_returned(false).and_then(|_| self.poll_completions());
+        self.unless_removed(advanced)?;
+        self.finish_ending()?;
+        self.serve_waiting();
+        Ok(())
+    }
+
+    /// Arms both completion queues. Returns `true` if one may have been unarmed, or if the program has returned something:
+    /// the caller is to make progress then. If `wakes`, the next buffer that comes back makes the descriptor readable.
+    fn arm(&mut self, wakes: bool) -> Result<bool> {
+        let has_returned = match self.take_returned(wakes) {
+            Ok(has_returned) => has_returned,
+            Err(error) => self.unless_removed(Err(error)).map(|()| true)?,
+        };
+        if self.is_removed {
+            return Ok(has_returned);
+        }
+        let mut has_armed = false;
+        while let Some(action) = self.arming.next_action([true; 2], false) {
+            let issued = self.resources.issue(action);
+            self.arming.on_action(action, issued.is_ok());
+            self.unless_removed(issued)?;
+            has_armed = true;
+        }
+        Ok(has_armed || has_returned)
+    }
+
+    /// Waits for the descriptor until `deadline`, and reads what it reports.
+    fn look(&mut self, deadline: Option<Instant>) -> Result<Ready> {
+        let ready = self.descriptor.wait(deadline)?;
+        if ready.wakeup {
+            self.returns.clear();
+        }
+        if ready.completion {
+            self.arming.on_event();
+        }
+        if ready.gone {
+            self.on_device_removed();
+        }
+        if ready.attempts {
+            self.on_attempts_timer();
+        }
+        if ready.keep_alive {
+            self.on_keep_alive_timer();
+        }
+        if ready.event {
+            self.read_events()?;
+        }
+        if ready.is_any() {
+            self.advance()?;
+        }
+        Ok(ready)
+    }
+
+    /// Turns the error that the device was removed into the end of all members.
+    fn unless_removed(&mut self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
+                self.on_device_removed();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the CM events, or some of them: the channel stays readable then.
+    pub(super) fn read_events(&mut self) -> Result<()> {
+        for _ in 0..MAX_CM_EVENTS {
+            match self.channel.get_event() {
+                Ok(event) => self.on_event(&event)?,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR) => return Ok(()),
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: &CmEvent) -> Result<()> {
+        let Some(member) = self.members.at(event.user_data()) else { return Ok(()) };
+        let Some(link) = self.members.get(member) else { return Ok(()) };
+        if link.id.token() != event.token() || link.is_finished() {
+            return Ok(());
+        }
+        link.trace.event(event);
+        match event.event_type() {
+            // A neighbor or an interface has changed, which ends nothing.
+            EventType::AddrChange => {}
+            _ if link.phase.awaited().is_some() => self.on_attempt_event(member, event),
+            // A peer that goes before it has learned that the connection is established rejects it.
+            EventType::Disconnected | EventType::Rejected => {
+                // The messages before the end come first.
+                let polled = self.poll_completions();
+                self.unless_removed(polled)?;
+                self.on_disconnected(member);
+            }
+            EventType::DeviceRemoval => self.on_device_removed(),
+            _ => {}
+        }
+        Ok(())
+    }
+}

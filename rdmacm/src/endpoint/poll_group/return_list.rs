@@ -1,0 +1,114 @@
+//! Buffers that the program has dropped, on their way back to their group.
+
+use std::mem;
+use std::sync::{Arc, Mutex};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::member_table::Member;
+use crate::error::{Error, Result};
+use crate::lock::unpoisoned;
+use crate::sys::process::Process;
+use crate::verbs::Buffer;
+
+/// A buffer that the program has dropped.
+#[derive(Debug)]
+pub(super) enum Returned {
+    /// The buffer of a message.
+    Receive(Member, Buffer),
+    /// A buffer for sending that was not posted, with its number among those of the member.
+    Send(Member, u32, Buffer),
+}
+
+/// The list, which a group shares with its messages and buffers.
+///
+/// Its lock is held for a few instructions, and only messages and buffers that are dropped by other threads compete for it.
+#[derive(Debug)]
+pub(super) struct ReturnList {
+    process: Process,
+    state: Mutex<State>,
+    /// Wakes the thread or event loop that waits for the group.
+    wakeup: EventFd,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` when the group is gone.
+    returned: Option<Vec<Returned>>,
+    /// The group may sleep, and needs what is returned to go on.
+    wakes: bool,
+}
+
+impl ReturnList {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let failed = |errno| Error::os("create", "the eventfd of a poll group", errno);
+        let wakeup = EventFd::from_value_and_flags(0, flags).map_err(failed)?;
+        let state = State { returned: Some(Vec::new()), wakes: false };
+        let (process, state) = (Process::current(), Mutex::new(state));
+        Ok(Arc::new(Self { process, state, wakeup }))
+    }
+
+    /// Returns a buffer to the group. If the group is gone, the buffer goes too.
+    pub(super) fn give_back(&self, returned: Returned) {
+        // First: in a forked child the lock may never be released.
+        if !self.process.is_current() {
+            return;
+        }
+        let mut state = unpoisoned(self.state.lock());
+        let Some(list) = &mut state.returned else {
+            // Memory is deregistered with the last buffer, for which no thread is to wait.
+            drop(state);
+            drop(returned);
+            return;
+        };
+        list.push(returned);
+        let wakes = mem::take(&mut state.wakes);
+        drop(state);
+        if wakes {
+            self.wake();
+        }
+    }
+
+    /// Exchanges the list with `into`, which is empty. If the list is empty, `wakes` says whether the next buffer that
+    /// comes back wakes the group.
+    pub(super) fn take(&self, into: &mut Vec<Returned>, wakes: bool) {
+        let mut state = unpoisoned(self.state.lock());
+        let State { returned, wakes: next } = &mut *state;
+        *next = wakes;
+        if let Some(returned) = returned {
+            mem::swap(returned, into);
+            *next &= into.is_empty();
+        }
+    }
+
+    /// Makes the descriptor readable.
+    pub(super) fn wake(&self) {
+        // Refused only if the counter is at its maximum: the descriptor is readable then.
+        let _ = self.wakeup.write(1);
+    }
+
+    /// Makes the descriptor readable if there is a reason.
+    pub(super) fn wake_if(&self, is_needed: bool) {
+        if is_needed {
+            self.wake();
+        }
+    }
+
+    /// Makes the descriptor unreadable.
+    pub(super) fn clear(&self) {
+        let _ = self.wakeup.read();
+    }
+
+    pub(super) fn wakeup(&self) -> &EventFd {
+        &self.wakeup
+    }
+
+    /// Drops what is on the list, and what comes back later.
+    pub(super) fn close(&self) {
+        if self.process.is_current() {
+            let list = unpoisoned(self.state.lock()).returned.take();
+            drop(list);
+        }
+    }
+}

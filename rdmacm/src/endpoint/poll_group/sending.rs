@@ -1,0 +1,186 @@
+//! Sending: buffers of the group for one member, and posting them.
+
+use super::buffer::{SendBuffer, check_length};
+#[cfg(doc)]
+use super::config::PollGroupConfig;
+use super::event::Event;
+use super::group::PollGroup;
+use super::link::{Lack, Phase};
+use super::member_table::Member;
+use super::resources::{MemberBuffer, MemberIo};
+use crate::endpoint::operation::Operation;
+use crate::error::{Error, ErrorKind, Result, Wait};
+use crate::verbs::SendOperation;
+
+const SEND: &str = "send on";
+
+static NO_BUFFER: Wait =
+    Wait { operation: "take a buffer for", subject: "a member of a poll group" };
+
+impl PollGroup {
+    /// Takes a buffer for a message to the peer of `member`.
+    ///
+    /// The buffer takes one of the [`sends_per_member`](PollGroupConfig::sends_per_member) places of the member, and comes
+    /// back to the group when it is dropped or its message has been sent.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::WouldBlock`] if all places of the member or all buffers of the group are in use, or the member is
+    ///   not established: [`Event::Writable`] follows when it is worth trying again.
+    /// - [`ErrorKind::Disconnected`] if the member has ended or is closed.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn buffer(&mut self, member: Member) -> Result<SendBuffer> {
+        let MemberBuffer { index, memory } = self.acquire(member)?;
+        let memory = memory.expect("a place was acquired with memory");
+        Ok(SendBuffer::new(memory, index, member, &self.returns))
+    }
+
+    /// Posts a message. Its buffer comes back to the group when it has been sent.
+    ///
+    /// Kernel command: the doorbell, `IB_USER_VERBS_CMD_POST_SEND`.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Disconnected`] if the member has ended or is closed.
+    /// - [`ErrorKind::Invalid`] if the driver has no message of this kind, as siw has none with immediate data.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn post(&mut self, mut buffer: SendBuffer) -> Result<()> {
+        self.check_process(SEND)?;
+        let member = buffer.member();
+        self.check_open(member)?;
+        let (length, operation) = (buffer.len(), buffer.operation());
+        let (memory, index) = buffer.take();
+        self.post_over(member, MemberBuffer::new(index, Some(memory)), length, operation)
+    }
+
+    /// Copies `bytes` into a buffer and posts it.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`] with EMSGSIZE if there are more than
+    ///   [`send_buffer_size`](PollGroupConfig::send_buffer_size) bytes.
+    /// - Those of [`buffer`](Self::buffer) and [`post`](Self::post).
+    pub fn post_bytes(&mut self, member: Member, bytes: &[u8]) -> Result<()> {
+        check_length(bytes.len(), self.config.send_buffer_size)?;
+        let mut buffer = self.acquire(member)?;
+        let memory = buffer.memory.as_deref_mut().unwrap_or_default();
+        memory[..bytes.len()].copy_from_slice(bytes);
+        self.post_over(member, buffer, bytes.len(), SendOperation::Send)
+    }
+
+    /// Has [`Event::Sent`] follow once, when all messages that the member has posted have been sent, later ones
+    /// included.
+    ///
+    /// On InfiniBand and RoCE a message has been sent when the peer's device has acknowledged it, on iWARP when it was
+    /// handed to TCP.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Disconnected`] if the member has ended or is closed, or is not established.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
+    pub fn flush(&mut self, member: Member) -> Result<()> {
+        const OPERATION: &str = "flush";
+        self.check_process(OPERATION)?;
+        self.check_open(member)?;
+        let Some(link) = self.members.get_mut(member) else {
+            return Err(ended(OPERATION, member));
+        };
+        if link.core.has_sent_all() {
+            link.wants_sent = false;
+            self.announce(Event::Sent(member));
+        } else {
+            link.wants_sent = true;
+        }
+        Ok(())
+    }
+
+    /// Takes a place of the member and a buffer of the group.
+    fn acquire(&mut self, member: Member) -> Result<MemberBuffer> {
+        self.check_process(SEND)?;
+        let Self { members, resources, waiting, lacking, .. } = self;
+        let Some(link) = members.get_mut(member) else { return Err(ended(SEND, member)) };
+        if link.phase.awaited().is_some() && !link.is_ending {
+            *lacking += usize::from(link.set_lack(Lack::Place));
+            return Err(Error::would_block(&NO_BUFFER));
+        }
+        if !link.is_open() {
+            return Err(link.error(SEND, ErrorKind::Disconnected));
+        }
+        let Some(Ok(mut place)) = link.core.acquire_buffer() else {
+            if link.lack == Lack::Nothing {
+                *lacking += usize::from(link.set_lack(Lack::Place));
+            }
+            return Err(Error::would_block(&NO_BUFFER));
+        };
+        match resources.free_sends.pop() {
+            Some(memory) => place.memory = Some(memory),
+            None => {
+                link.core.give_back(place);
+                if link.lack != Lack::Buffer {
+                    *lacking += usize::from(link.set_lack(Lack::Buffer));
+                    waiting.push_back(member);
+                }
+                return Err(Error::would_block(&NO_BUFFER));
+            }
+        }
+        Ok(place)
+    }
+
+    fn check_open(&self, member: Member) -> Result<()> {
+        match self.members.get(member) {
+            None => Err(ended(SEND, member)),
+            Some(link) if !link.is_open() => Err(link.error(SEND, ErrorKind::Disconnected)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn post_over(
+        &mut self,
+        member: Member,
+        buffer: MemberBuffer,
+        length: usize,
+        operation: SendOperation<'_>,
+    ) -> Result<()> {
+        let Self { members, resources: shared, .. } = self;
+        let Some(link) = members.get_mut(member) else { return Err(ended(SEND, member)) };
+        let mut io = MemberIo { shared, sends: link.sends.as_mut(), completed: None };
+        let outgoing = operation.into();
+        let posted = link.core.post_send(&mut io, Operation::Send, buffer, length, outgoing, false);
+        posted.map_err(|refused| {
+            if let Some(mut place) = refused.buffer {
+                shared.free_sends.extend(place.memory.take());
+                link.core.give_back(place);
+            }
+            refused.error.of(SEND, link.name())
+        })
+    }
+
+    /// Reports the members that wait for a buffer, as far as there are buffers.
+    pub(super) fn serve_waiting(&mut self) {
+        let mut free = self.resources.free_sends.len();
+        while free > 0 {
+            let Some(member) = self.waiting.pop_front() else { break };
+            let Some(link) = self.members.get_mut(member) else { continue };
+            if link.lack == Lack::Buffer && link.phase == Phase::Established {
+                link.lack = Lack::Nothing;
+                self.lacking -= 1;
+                self.events.push_back(Event::Writable(member));
+                free -= 1;
+            }
+        }
+    }
+
+    /// Lets a member that waits for a place wait for a buffer instead, if it has a place now.
+    pub(super) fn has_place(&mut self, member: Member) {
+        let Some(link) = self.members.get_mut(member) else { return };
+        if link.lack == Lack::Place && link.is_open() && link.core.has_free_buffer() {
+            link.lack = Lack::Buffer;
+            self.waiting.push_back(member);
+        }
+    }
+}
+
+/// Returns the error of an operation on a member that has ended.
+pub(super) fn ended(operation: &'static str, member: Member) -> Error {
+    Error::new(operation, member.to_string(), ErrorKind::Disconnected)
+}

@@ -1,0 +1,473 @@
+//! Poll groups: messages of many members, and what the group tells of them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::ErrorKind;
+use rdmacm::endpoint::poll_group::{End, Event, Member, Message, PollGroupConfig};
+use rdmacm::endpoint::{Connection, Connector, Listener, PollGroup, Settings};
+
+use crate::bed::{LONG, device, rxe, siw};
+use crate::child::in_child;
+use crate::dice::Dice;
+use crate::endpoint_connect::objects_at;
+
+/// A small group, for tests that count.
+pub(crate) fn small() -> PollGroupConfig {
+    PollGroupConfig {
+        receives: 16,
+        sends: 16,
+        sends_per_member: 8,
+        members: 8,
+        ..PollGroupConfig::default()
+    }
+}
+
+/// A poll group, and the events that the test has not looked at.
+pub(crate) struct Group {
+    pub(crate) group: PollGroup,
+    pub(crate) events: VecDeque<Event>,
+}
+
+impl Group {
+    pub(crate) fn new(address: SocketAddr, config: &PollGroupConfig) -> Self {
+        let name = if address.ip() == siw(0).ip() { "siw0" } else { "rxe0" };
+        let group = PollGroup::new(&device(name), config).expect("poll group");
+        Self { group, events: VecDeque::new() }
+    }
+
+    /// Waits for the next event.
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> Event {
+        while self.events.is_empty() {
+            let mut events = Vec::new();
+            let count = self.group.wait(&mut events, Some(LONG)).expect("wait");
+            assert!(count > 0, "no event within {LONG:?}");
+            self.events.extend(events);
+        }
+        self.events.pop_front().expect("an event is there")
+    }
+
+    #[track_caller]
+    pub(crate) fn is_established(&mut self, member: Member) {
+        let event = self.next();
+        assert!(matches!(&event, Event::Established(found) if *found == member), "{event:?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn message(&mut self, member: Member) -> Message {
+        match self.next() {
+            Event::Message(found, message) if found == member => message,
+            other => panic!("{other:?} instead of a message of {member}"),
+        }
+    }
+
+    /// Waits for the end of `member`, which comes next.
+    #[track_caller]
+    pub(crate) fn end(&mut self, member: Member) -> End {
+        match self.next() {
+            Event::Ended(found, end) if found == member => end,
+            other => panic!("{other:?} instead of the end of {member}"),
+        }
+    }
+
+    /// The kind of the failure with which `member` ends.
+    #[track_caller]
+    pub(crate) fn failure(&mut self, member: Member) -> ErrorKind {
+        match self.end(member) {
+            End::Failed(error) => error.kind().clone(),
+            other => panic!("{other:?} instead of a failure of {member}"),
+        }
+    }
+
+    /// Has the peer close the connection, which ends `member`.
+    #[track_caller]
+    pub(crate) fn is_closed_by(&mut self, peer: &Connection, member: Member) {
+        thread::scope(|scope| {
+            let closes = scope.spawn(|| peer.close(LONG).expect("close"));
+            assert!(matches!(self.end(member), End::Peer));
+            closes.join().expect("the peer lives");
+        });
+    }
+
+    /// Asserts that there is no event.
+    #[track_caller]
+    pub(crate) fn is_quiet(&mut self) {
+        let mut events = Vec::new();
+        self.group.wait(&mut events, Some(Duration::from_millis(50))).expect("wait");
+        self.events.extend(events);
+        assert!(self.events.is_empty(), "{:?}", self.events);
+    }
+
+    /// A plain connection to a new member.
+    #[track_caller]
+    pub(crate) fn accepts(
+        &mut self,
+        listener: &Listener,
+        settings: &Settings,
+    ) -> (Connection, Member) {
+        let server = listener.local_addr().expect("an IP address");
+        thread::scope(|scope| {
+            let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+            let client = scope.spawn(move || connector.connect(server).expect("connect"));
+            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let member = self.group.add(incoming, b"welcome", LONG).expect("add");
+            self.is_established(member);
+            (client.join().expect("the client lives"), member)
+        })
+    }
+
+    /// A plain connection that a new member has asked for.
+    #[track_caller]
+    pub(crate) fn connects(
+        &mut self,
+        listener: &Listener,
+        settings: &Settings,
+    ) -> (Connection, Member) {
+        let server = listener.local_addr().expect("an IP address");
+        let connector = Connector::new().private_data(b"hello");
+        let member = self.group.connect(&connector, server).expect("connect");
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| {
+                let incoming = listener.incoming_timeout(LONG).expect("a request");
+                incoming.accept(settings, b"welcome", LONG).expect("accept")
+            });
+            self.is_established(member);
+            (accepted.join().expect("the server lives"), member)
+        })
+    }
+}
+
+#[track_caller]
+pub(crate) fn hears(connection: &Connection, bytes: &[u8]) {
+    let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
+    assert_eq!(*message, *bytes);
+}
+
+fn messages_go_both_ways(address: SocketAddr) {
+    let before = objects_at(address);
+    let mut group = Group::new(address, &small());
+    let listener = Listener::bind(address).expect("listen");
+    let settings = Settings::default();
+    let (first, one) = group.accepts(&listener, &settings);
+    let (second, two) = group.connects(&listener, &settings);
+    assert_eq!(group.group.len(), 2);
+    assert_eq!(group.group.peer_addr(one), first.local_addr());
+    assert!(group.group.private_data(two).starts_with(b"welcome"));
+    assert!(first.private_data().starts_with(b"welcome"));
+    // On iWARP the side that connects sends first.
+    first.post_bytes(b"from the first").expect("post");
+    let message = group.message(one);
+    assert_eq!((&*message, message.member()), (&b"from the first"[..], one));
+    group.group.post_bytes(two, b"to the second").expect("post");
+    hears(&second, b"to the second");
+    second.post_bytes(b"from the second").expect("post");
+    assert_eq!(*group.message(two), *b"from the second");
+    let mut buffer = group.group.buffer(one).expect("a buffer");
+    buffer.copy_from(&message).expect("it fits");
+    drop(message);
+    group.group.post(buffer).expect("post");
+    hears(&first, b"from the first");
+    group.group.post_bytes(one, b"").expect("post");
+    hears(&first, b"");
+    group.group.flush(one).expect("flush");
+    let event = group.next();
+    assert!(matches!(&event, Event::Sent(member) if *member == one), "{event:?}");
+    let counters = group.group.counters(one).expect("it has not ended");
+    assert_eq!((counters.messages_received, counters.messages_sent), (1, 2));
+    group.is_closed_by(&first, one);
+    assert_eq!((group.group.len(), group.group.counters(one)), (1, None));
+    drop((group, second, listener));
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_messages_go_both_ways() {
+    messages_go_both_ways(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_messages_go_both_ways() {
+    messages_go_both_ways(siw(0));
+}
+
+/// Bytes that tell which message of which connection they are.
+pub(crate) fn bytes(seed: u64, longest: usize) -> Vec<u8> {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let length = dice.roll(longest + 1);
+    (0..length).map(|_| dice.number().to_le_bytes()[0]).collect()
+}
+
+/// Every member sends back what it gets, and no byte is lost or comes twice, whatever the sizes.
+fn echoes_are_whole(address: SocketAddr) {
+    const PEERS: u64 = 8;
+    const MESSAGES: u64 = 200;
+    // Fewer buffers than messages in flight: members have to wait for places and buffers.
+    let receives = if address.ip() == siw(0).ip() { 128 } else { 24 };
+    let config = PollGroupConfig {
+        receives,
+        sends: 6,
+        sends_per_member: 2,
+        max_held: 64,
+        members: 8,
+        ..PollGroupConfig::default()
+    };
+    let mut group = Group::new(address, &config);
+    let listener = Listener::bind(address).expect("listen");
+    let peers: Vec<_> =
+        (0..PEERS).map(|_| group.accepts(&listener, &Settings::default()).0).collect();
+    thread::scope(|scope| {
+        let workers = (0..).zip(&peers).map(|(number, peer)| {
+            scope.spawn(move || {
+                let mut answers = 0;
+                for message in 0..MESSAGES {
+                    peer.post_bytes(&bytes(number * MESSAGES + message, 4096)).expect("post");
+                    // Never more than 12 in flight.
+                    while message - answers >= 12 {
+                        hears(peer, &bytes(number * MESSAGES + answers, 4096));
+                        answers += 1;
+                    }
+                }
+                for answer in answers..MESSAGES {
+                    hears(peer, &bytes(number * MESSAGES + answer, 4096));
+                }
+                peer.close(LONG).expect("close");
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        let mut ended = 0;
+        let mut unanswered = std::collections::HashMap::<Member, VecDeque<Message>>::new();
+        while ended < PEERS {
+            let member = match group.next() {
+                Event::Message(member, message) => {
+                    unanswered.entry(member).or_default().push_back(message);
+                    member
+                }
+                Event::Writable(member) => member,
+                Event::Ended(_, End::Peer) => {
+                    ended += 1;
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            let waiting = unanswered.entry(member).or_default();
+            while let Some(message) = waiting.front() {
+                match group.group.post_bytes(member, message) {
+                    Ok(()) => waiting.pop_front(),
+                    Err(error) if *error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                };
+            }
+        }
+        workers.into_iter().for_each(|worker| worker.join().expect("all is as it was sent"));
+    });
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_echoes_are_whole() {
+    echoes_are_whole(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_echoes_are_whole() {
+    echoes_are_whole(siw(0));
+}
+
+/// A call that finds neither a place nor a buffer is told when it is worth trying again, once.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn writable_follows_would_block_once() {
+    let config = PollGroupConfig { sends: 3, sends_per_member: 2, ..small() };
+    let mut group = Group::new(rxe(0), &config);
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let settings = Settings::default();
+    let (first, one) = group.accepts(&listener, &settings);
+    let (_second, two) = group.accepts(&listener, &settings);
+    let blocks = |group: &mut Group, member| {
+        let error = group.group.buffer(member).expect_err("there is none");
+        assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
+    };
+    let kept = [one, one, two].map(|member| group.group.buffer(member).expect("a buffer"));
+    // The first has no place, and the second finds no buffer.
+    [one, one, two, two].into_iter().for_each(|member| blocks(&mut group, member));
+    group.is_quiet();
+    let [mut sent, _kept, _also_kept] = kept;
+    sent.copy_from(b"sent").expect("it fits");
+    group.group.post(sent).expect("post");
+    hears(&first, b"sent");
+    let writable = group.next();
+    // First the one that has waited longest for a buffer, and then the next, as nothing was taken.
+    assert!(matches!(&writable, Event::Writable(member) if *member == two), "{writable:?}");
+    let writable = group.next();
+    assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
+    group.is_quiet();
+    let taken = group.group.buffer(two).expect("a buffer");
+    blocks(&mut group, one);
+    group.is_quiet();
+    drop(taken);
+    let writable = group.next();
+    assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
+    drop(group.group.buffer(one).expect("a buffer"));
+    group.is_quiet();
+}
+
+fn is_readable(group: &PollGroup, timeout: PollTimeout) -> bool {
+    let mut fds = [PollFd::new(group.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, timeout).expect("poll") > 0
+}
+
+/// Waits on the descriptor until a call without waiting has events.
+#[track_caller]
+fn polled(group: &mut Group) -> Event {
+    let long = PollTimeout::try_from(LONG).expect("it fits");
+    loop {
+        let mut events = Vec::new();
+        group.group.poll(&mut events).expect("poll");
+        group.events.extend(events);
+        match group.events.pop_front() {
+            Some(event) => return event,
+            None => assert!(is_readable(&group.group, long), "the descriptor stays silent"),
+        }
+    }
+}
+
+fn descriptor_reports_events(address: SocketAddr) {
+    let mut group = Group::new(address, &small());
+    let listener = Listener::bind(address).expect("listen");
+    let (client, member) = group.accepts(&listener, &Settings::default());
+    for round in 0..100_u32 {
+        let bytes = round.to_ne_bytes();
+        client.post_bytes(&bytes).expect("post");
+        match polled(&mut group) {
+            Event::Message(_, message) => assert_eq!(*message, bytes),
+            other => panic!("{other:?}"),
+        }
+        group.group.post_bytes(member, &bytes).expect("post");
+        hears(&client, &bytes);
+    }
+    // Silent when all is told.
+    let settled = (0..10).any(|_| {
+        let mut events = Vec::new();
+        group.group.poll(&mut events).expect("poll");
+        assert!(events.is_empty(), "{events:?}");
+        !is_readable(&group.group, PollTimeout::ZERO)
+    });
+    assert!(settled, "the descriptor is readable for nothing");
+    // What a call of this side has caused is told too.
+    group.group.flush(member).expect("flush");
+    let sent = polled(&mut group);
+    assert!(matches!(sent, Event::Sent(_)), "{sent:?}");
+    group.group.abort(member).expect("abort");
+    let ended = polled(&mut group);
+    assert!(matches!(ended, Event::Ended(_, End::Local)), "{ended:?}");
+    assert!(client.recv_timeout(LONG).expect("receive").is_none());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_descriptor_reports_events() {
+    descriptor_reports_events(rxe(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_descriptor_reports_events() {
+    descriptor_reports_events(siw(0));
+}
+
+/// The group sleeps while all buffers are held elsewhere: the first that comes back wakes it, or no message ever would.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn message_dropped_by_thread_wakes_group() {
+    let config = PollGroupConfig { receives: 2, ..small() };
+    for by_descriptor in [false, true] {
+        let mut group = Group::new(rxe(0), &config);
+        let listener = Listener::bind(rxe(0)).expect("listen");
+        let (client, member) = group.accepts(&listener, &Settings::default());
+        (0..3_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
+        let (gives, takes) = mpsc::channel::<Message>();
+        let worker = thread::spawn(move || {
+            let held: Vec<_> = takes.iter().take(2).collect();
+            // Longer than the group needs to fall asleep; nothing depends on it.
+            thread::sleep(Duration::from_millis(200));
+            drop(held);
+        });
+        for number in 0..2 {
+            let message = group.message(member);
+            assert_eq!(*message, [number]);
+            gives.send(message).expect("the worker lives");
+        }
+        let third = if by_descriptor { polled(&mut group) } else { group.next() };
+        assert!(matches!(&third, Event::Message(_, message) if **message == [2]), "{third:?}");
+        worker.join().expect("the worker lives");
+    }
+}
+
+/// Messages outlive their member and their group.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn message_outlives_member_and_group() {
+    let before = objects_at(rxe(0));
+    let mut group = Group::new(rxe(0), &small());
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let (client, member) = group.accepts(&listener, &Settings::default());
+    client.post_bytes(b"kept").expect("post");
+    let message = group.message(member);
+    let buffer = group.group.buffer(member).expect("a buffer");
+    group.is_closed_by(&client, member);
+    // Its number may be another member's by now, which is not to be given its buffer.
+    let (client, other) = group.accepts(&listener, &Settings::default());
+    let error = group.group.post(buffer).expect_err("the member has ended");
+    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
+    client.post_bytes(b"other").expect("post");
+    assert_eq!(*group.message(other), *b"other");
+    assert_eq!(*message, *b"kept");
+    drop((group, client, listener));
+    assert_eq!(*message, *b"kept");
+    drop(message);
+    assert_eq!(objects_at(rxe(0)), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn forked_child_is_refused() {
+    let mut group = Group::new(rxe(0), &small());
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let (client, member) = group.accepts(&listener, &Settings::default());
+    client.post_bytes(b"before").expect("post");
+    let message = group.message(member);
+    let buffer = group.group.buffer(member).expect("a buffer");
+    in_child(|| {
+        let Group { group, .. } = &mut group;
+        let refused = [
+            group.wait(&mut Vec::new(), None).map(drop),
+            group.poll(&mut Vec::new()).map(drop),
+            group.buffer(member).map(drop),
+            group.post_bytes(member, b"no").map(drop),
+            group.flush(member),
+            group.close(member),
+            group.abort(member),
+            group.connect(&Connector::new(), server).map(drop),
+        ];
+        for result in refused {
+            let error = result.expect_err("the group is the parent's");
+            assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+        }
+        let error = group.post(buffer).expect_err("the group is the parent's");
+        assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+        drop(message);
+    });
+    group.group.post_bytes(member, b"after").expect("post");
+    hears(&client, b"after");
+    in_child(|| drop(group));
+}

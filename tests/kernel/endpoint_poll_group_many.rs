@@ -1,0 +1,273 @@
+//! Poll groups: very many members, which come and go.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::ErrorKind;
+use rdmacm::endpoint::poll_group::{End, Event, Member, PollGroupConfig};
+use rdmacm::endpoint::{Connector, Listener, Settings};
+
+use rdmacm_tests::heap::kept;
+
+use crate::bed::{LONG, rxe, siw};
+use crate::endpoint_connect::objects_at;
+use crate::endpoint_poll_group::{Group, bytes, hears};
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
+}
+
+/// Has `group` echo until the other side says that it is done, and no member is left.
+fn serve(group: &mut Group, listener: &Listener, is_done: &AtomicBool) {
+    let mut unanswered = HashMap::<Member, Vec<Vec<u8>>>::new();
+    loop {
+        while let Ok(incoming) = listener.try_incoming() {
+            group.group.add(incoming, &[], LONG).expect("add");
+        }
+        let mut events = Vec::new();
+        group.group.wait(&mut events, Some(Duration::from_millis(2))).expect("wait");
+        for event in events {
+            let member = event.member();
+            match event {
+                Event::Message(_, message) => {
+                    unanswered.entry(member).or_default().push(message.to_vec());
+                }
+                Event::Ended(_, End::Peer) => assert!(unanswered.remove(&member).is_none()),
+                Event::Ended(_, other) => panic!("{other:?}"),
+                _ => {}
+            }
+            let Some(waiting) = unanswered.get_mut(&member) else { continue };
+            while let Some(message) = waiting.first() {
+                match group.group.post_bytes(member, message) {
+                    Ok(()) => drop(waiting.remove(0)),
+                    Err(error) if *error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            if waiting.is_empty() {
+                unanswered.remove(&member);
+            }
+        }
+        if group.group.is_empty() && is_done.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+/// What a member of the asking side is about to get back.
+struct Asked {
+    seed: u64,
+    rounds: u64,
+}
+
+/// A group of clients and a group of servers, `count` members each at once. A part of them ends, and others come.
+fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
+    let before = objects_at(address);
+    let config = PollGroupConfig {
+        receives: 4096,
+        sends: 2048,
+        receive_buffer_size: 512,
+        send_buffer_size: 512,
+        sends_per_member: 2,
+        max_held: 8,
+        members: 4096,
+        ..PollGroupConfig::default()
+    };
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let servers = scope.spawn(|| {
+            let mut group = Group::new(address, &config);
+            serve(&mut group, &listener, &is_done);
+        });
+        let mut group = Group::new(address, &config);
+        let connector = Connector::new().timeout(LONG);
+        let mut asked = HashMap::new();
+        let mut idle = Vec::new();
+        let (mut started, mut connecting, mut closed) = (0, 0, 0);
+        let (total, mut is_full) = (count + count / 4, false);
+        let mut first_descriptors = None;
+        while closed < total {
+            // Few attempts at once: each has a place in the listener's backlog.
+            while connecting < 16 && started < total && asked.len() < count {
+                let member = group.group.connect(&connector, server).expect("connect");
+                asked.insert(member, Asked { seed: started as u64, rounds: 0 });
+                (started, connecting) = (started + 1, connecting + 1);
+                first_descriptors.get_or_insert_with(descriptors);
+            }
+            let event = group.next();
+            let member = event.member();
+            match event {
+                Event::Established(_) => connecting -= 1,
+                Event::Message(_, message) => {
+                    let asked = asked.get_mut(&member).expect("a member of this side");
+                    assert_eq!(*message, bytes(asked.seed << 20 | asked.rounds, 512));
+                    asked.rounds += 1;
+                    if !is_full {
+                        // All are there at once before the first one ends.
+                        idle.push(member);
+                    }
+                }
+                Event::Ended(_, End::Local) => {
+                    closed += 1;
+                    asked.remove(&member);
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            }
+            let due = match (is_full || asked[&member].rounds == 0, idle.len() == count) {
+                (true, _) => vec![member],
+                (false, true) => {
+                    is_full = true;
+                    assert_eq!(group.group.len(), count);
+                    std::mem::take(&mut idle)
+                }
+                (false, false) => Vec::new(),
+            };
+            for member in due {
+                let Asked { seed, rounds: done } = asked[&member];
+                if done < rounds {
+                    group.group.post_bytes(member, &bytes(seed << 20 | done, 512)).expect("post");
+                } else {
+                    group.group.close(member).expect("close");
+                }
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+        servers.join().expect("all was answered");
+        assert!(
+            Some(descriptors()) <= first_descriptors,
+            "members have no descriptors of their own"
+        );
+    });
+    drop(listener);
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_thousand_members_come_and_go() {
+    members_come_and_go(rxe(0), 1000, 2);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_many_members_come_and_go() {
+    members_come_and_go(siw(0), 100, 4);
+}
+
+/// A group of 100 members has as many completion queues and shared receive queues as one of a single member.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn members_share_queues_and_descriptors() {
+    let shared = || ["cq", "srq", "pd", "mr"].map(count);
+    let (before, opened) = (shared(), descriptors());
+    let mut group = Group::new(rxe(0), &PollGroupConfig::default());
+    let (now, new) = (shared(), [2, 1, 1, 1]);
+    assert!((0..4).all(|place| now[place] == before[place] + new[place]), "{before:?}, {now:?}");
+    // The device has two more, as long as it is open.
+    assert!(descriptors() <= opened + 6, "{opened} before, {} now", descriptors());
+    let mut peers = Group::new(rxe(0), &PollGroupConfig::default());
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let (empty, opened) = (shared(), descriptors());
+    for _ in 0..50 {
+        let client = peers.group.connect(&Connector::new(), server).expect("connect");
+        let joined = thread::scope(|scope| {
+            let peers = scope.spawn(|| peers.is_established(client));
+            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let member = group.group.add(incoming, &[], LONG).expect("add");
+            group.is_established(member);
+            peers.join().expect("it connects");
+            member
+        });
+        peers.group.post_bytes(client, b"hello").expect("post");
+        assert_eq!(*group.message(joined), *b"hello");
+    }
+    assert_eq!(shared(), empty);
+    // Each group has a timer while members connect.
+    assert!(descriptors() <= opened + 2, "{opened} before, {} now", descriptors());
+}
+
+fn count(name: &str) -> u64 {
+    objects_at(rxe(0)).count(name).unwrap_or(0)
+}
+
+/// Bytes of the heap that one more member has at most. Its queues, which the driver maps, are not of the heap.
+const HEAP: isize = 2048;
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn idle_member_has_little() {
+    const MEMBERS: isize = 200;
+    let config = PollGroupConfig { receives: 64, sends: 64, ..PollGroupConfig::default() };
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let mut group = Group::new(rxe(0), &config);
+    thread::scope(|scope| {
+        let (says, hears) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            let mut peers = Group::new(rxe(0), &config);
+            for _ in 0..2 * MEMBERS {
+                let client = peers.group.connect(&Connector::new(), server).expect("connect");
+                peers.is_established(client);
+            }
+            assert!(hears.recv().is_err(), "the test ends");
+        });
+        let mut join = || {
+            for _ in 0..MEMBERS {
+                let incoming = listener.incoming_timeout(LONG).expect("a request");
+                let member = group.group.add(incoming, &[], LONG).expect("add");
+                group.is_established(member);
+            }
+        };
+        // What grows with the first of them.
+        join();
+        let ((), bytes) = kept(join);
+        assert!(bytes / MEMBERS <= HEAP, "{} bytes of the heap for a member", bytes / MEMBERS);
+        drop(says);
+    });
+}
+
+/// Plain connections as peers, which come and go at random.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn plain_connections_are_served() {
+    let listener = Listener::bind(rxe(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let is_done = AtomicBool::new(false);
+    let config = PollGroupConfig { receives: 64, sends: 16, ..PollGroupConfig::default() };
+    thread::scope(|scope| {
+        let servers = scope.spawn(|| {
+            let mut group = Group::new(rxe(0), &config);
+            serve(&mut group, &listener, &is_done);
+        });
+        let clients = (0..4_u64).map(|client| {
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let settings = Settings { send_buffers: 4, ..Settings::default() };
+                    let connector = Connector::new().settings(settings).timeout(LONG);
+                    let connection = connector.connect(server).expect("connect");
+                    for message in 0..1 + (client + round) % 7 {
+                        let bytes = bytes(client << 32 | round << 16 | message, 4096);
+                        connection.post_bytes(&bytes).expect("post");
+                        hears(&connection, &bytes);
+                    }
+                    match (client + round) % 2 {
+                        0 => connection.close(LONG).expect("close"),
+                        _ => connection.abort(),
+                    }
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        clients.into_iter().for_each(|client| client.join().expect("all was answered"));
+        is_done.store(true, Ordering::Relaxed);
+        servers.join().expect("all was answered");
+    });
+}

@@ -1,7 +1,6 @@
 //! Buffers that are posted by handing them over.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rdmacm::Error;
@@ -14,7 +13,8 @@ use rdmacm::verbs::{
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
-use crate::bed::{Ending, assert_invalid, channel, device, listen, request, resolve, rxe, siw};
+use crate::bed::{assert_invalid, channel, device, listen, request, resolve, rxe, siw};
+use crate::child::{forbid_writes_of_length, in_child};
 use crate::endpoint_connect::objects_at;
 
 /// Two buffers of 100 bytes each way, and completions in two queues.
@@ -277,29 +277,33 @@ fn siw_the_queue_pair_keeps_what_is_posted() {
     the_queue_pair_keeps_what_is_posted(siw(0));
 }
 
-/// Their memory goes after the queue pair, whose device may write to it until then: nobody ever sees the one without the
-/// other.
+/// The buffers of a queue pair stay registered as long as the kernel has the queue pair, which the device writes to until then.
+/// The kernel's refusal to destroy the queue pair shows that no command deregisters them before.
 fn memory_goes_after_its_queue_pair(address: SocketAddr) {
-    let channels = [channel(), channel()];
-    let (_listener, server) = listen(&channels[1], address);
-    let without = objects_at(address);
-    let has = |kind| objects_at(address).count(kind) > without.count(kind);
-    for _ in 0..20 {
+    // A header, the address of the response, and the queue pair.
+    const DESTROY_QP: i32 = 8 + 8 + 8;
+
+    let before = objects_at(address);
+    // What is kept for the device goes when the process ends.
+    in_child(|| {
+        let channels = [channel(), channel()];
+        let (_listener, server) = listen(&channels[1], address);
+        let without = objects_at(address);
         let Side { id, mut queues, mut buffers } = Side::new(resolve(&channels[0], server));
         queues.receive(buffers.remove(0)).expect("post");
-        drop((buffers, queues));
-        let is_gone = AtomicBool::new(false);
+        let qp = queues.qp().clone();
+        drop((buffers, queues, id));
         thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_gone.load(Ordering::SeqCst) {
-                    // In this order: what was there before may be gone by now.
-                    assert!(has("mr") || !has("qp"), "the device has the queue pair");
-                }
+            scope.spawn(move || {
+                forbid_writes_of_length(DESTROY_QP, libc::EBUSY);
+                drop(qp);
             });
-            let _ending = Ending(&is_gone);
-            drop(id);
         });
-    }
+        let has = |kind| objects_at(address).count(kind) > without.count(kind);
+        assert!(has("qp"), "the kernel has refused to destroy it");
+        assert!(has("mr"), "the device may write to it");
+    });
+    assert_eq!(objects_at(address), before);
 }
 
 #[test]

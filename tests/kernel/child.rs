@@ -97,7 +97,7 @@ fn keep_mounts_to_this_process() {
 
 /// Makes netlink sockets impossible for this process, which has one thread.
 pub(crate) fn forbid_netlink() {
-    refuse(libc::SYS_socket, Some(libc::AF_NETLINK), libc::EPERM);
+    refuse(libc::SYS_socket, Some((0, libc::AF_NETLINK)), libc::EPERM);
 }
 
 /// Makes every ioctl impossible for this process, which has one thread.
@@ -118,11 +118,16 @@ pub(crate) fn forbid_to_this_thread(call: libc::c_long, errno: i32) {
 /// Has what is written to the file that is opened next fail for this thread.
 pub(crate) fn forbid_writing_to_the_next_file(errno: i32) {
     let next = File::open("/dev/null").expect("it has the lowest number that is free").as_raw_fd();
-    refuse(libc::SYS_write, Some(next), errno);
+    refuse(libc::SYS_write, Some((0, next)), errno);
 }
 
-/// Has a system call fail for this thread, where it has this first argument.
-fn refuse(call: libc::c_long, argument: Option<i32>, errno: i32) {
+/// Makes each `write` of `length` bytes fail for this thread: of the commands that have this length, whichever the file.
+pub(crate) fn forbid_writes_of_length(length: i32, errno: i32) {
+    refuse(libc::SYS_write, Some((2, length)), errno);
+}
+
+/// Makes a system call fail for this thread, if its argument with this index has this value.
+fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: u16::try_from(code).expect("codes are short"),
         jt: 0,
@@ -137,14 +142,14 @@ fn refuse(call: libc::c_long, argument: Option<i32>, errno: i32) {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let number = |number| u32::try_from(number).expect("numbers are small");
     let refused = libc::SECCOMP_RET_ERRNO | number(i64::from(errno));
-    // The system call's number, and (after number, architecture and address) its first argument.
+    // The system call's number, and (after number, architecture and address) the arguments, of 8 bytes each.
     let mut program = vec![statement(load, 0)];
     match argument {
         None => program.push(unless(number(call), 1)),
-        Some(argument) => program.extend([
+        Some((index, value)) => program.extend([
             unless(number(call), 3),
-            statement(load, 16),
-            unless(number(i64::from(argument)), 1),
+            statement(load, 16 + 8 * index),
+            unless(number(i64::from(value)), 1),
         ]),
     }
     program.extend([

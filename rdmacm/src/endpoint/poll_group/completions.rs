@@ -51,6 +51,8 @@ impl PollGroup {
     /// beginning.
     pub(super) fn poll_completions(&mut self) -> Result<()> {
         let mut batch = Batch::default();
+        // An error of one member keeps no other member's completions from being handled, as they are off the queue.
+        let mut handled = Ok(());
         for queue in [Queue::Receive, Queue::Send] {
             let mut count = 0;
             loop {
@@ -61,10 +63,11 @@ impl PollGroup {
                 let capacity = usize::try_from(cq.capacity()).expect("32 bits fit");
                 batch.poll(cq)?;
                 for polled in batch.iter() {
-                    match queue {
-                        Queue::Receive => self.on_receive(&polled)?,
-                        Queue::Send => self.on_send(&polled)?,
-                    }
+                    let result = match queue {
+                        Queue::Receive => self.on_receive(&polled),
+                        Queue::Send => self.on_send(&polled),
+                    };
+                    handled = handled.and(result);
                 }
                 count += batch.len();
                 if batch.has_room() || count >= capacity {
@@ -76,7 +79,8 @@ impl PollGroup {
                 self.starvation.has_polled(count, self.resources.receives.posted());
             }
         }
-        self.post_receives()
+        let posted = self.post_receives();
+        handled.and(posted)
     }
 
     fn post_receives(&mut self) -> Result<()> {

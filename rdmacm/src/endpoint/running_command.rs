@@ -50,7 +50,8 @@ impl Drop for RunningCommand<'_> {
 impl SharedStateGuard<'_> {
     fn end_command(&mut self) {
         self.guard.running_commands -= 1;
-        if self.guard.running_commands == 0 {
+        // Notifying is a system call even if no thread waits, and each message that a thread sleeps for has a command.
+        if self.guard.running_commands == 0 && self.guard.waits_for_commands {
             self.shared.commands_done.notify_all();
         }
     }
@@ -61,6 +62,7 @@ impl Shared {
     pub(super) fn wait_for_commands(&self) {
         let mut guard = unpoisoned(self.locked.lock());
         while guard.running_commands > 0 {
+            guard.waits_for_commands = true;
             guard = unpoisoned(self.commands_done.wait(guard));
         }
     }

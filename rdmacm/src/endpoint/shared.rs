@@ -79,6 +79,8 @@ pub(super) struct SharedState {
     pub(super) is_wakeup_enabled: bool,
     /// The number of commands that run while the state is unlocked.
     pub(super) running_commands: u32,
+    /// A thread that aborts waits, or has waited, until no command runs.
+    pub(super) waits_for_commands: bool,
 }
 
 /// The locked state. When it is dropped, all waiters are woken that can go on, after the lock is released: a waker may call
@@ -226,6 +228,7 @@ impl Shared {
             reports_end: false,
             is_wakeup_enabled: false,
             running_commands: 0,
+            waits_for_commands: false,
         };
         Ok(Self {
             process: Process::current(),

@@ -49,6 +49,9 @@ impl Shared {
                 drop(guarded);
                 hint::spin_loop();
                 guarded = self.lock_here();
+            } else if let Some(deadline) = leaves_watching(&guarded, wait) {
+                guarded = self.sleep(guarded, wait, deadline)?;
+                is_over = wait.caller.deadline_passed();
             } else if guarded.state.core.has_unread_event()
                 && guarded.state.may_be_unarmed(interest)
                 && !has_read_event
@@ -166,6 +169,18 @@ pub(super) fn poll_ready<T>(
             return Ok(progress);
         }
         progress = Progress::Changed;
+    }
+}
+
+/// Returns the deadline of a thread that neither arms the queues nor watches the descriptor, as another one that is awake will.
+fn leaves_watching(guarded: &SharedStateGuard<'_>, wait: &SlowWait<'_>) -> Option<Option<Instant>> {
+    match wait.caller {
+        Caller::Thread(deadline)
+            if guarded.reader.is_none() && guarded.waiters.has_other_awake_thread(wait.waiter) =>
+        {
+            Some(deadline)
+        }
+        _ => None,
     }
 }
 

@@ -131,10 +131,10 @@ impl Endpoint {
     }
 
     /// Waits for a message if `operation` is to receive one, and otherwise for the end; or stops waiting after having slept
-    /// `patience` times. Returns whether there was a message.
+    /// `max_sleeps` times. Returns whether there was a message.
     ///
     /// An event loop that stops waiting leaves its waiter behind, asleep: it may try again at any time, or never.
-    fn wait_for(&self, kind: WaiterKind, operation: Operation, patience: Option<usize>) -> bool {
+    fn wait_for(&self, kind: WaiterKind, operation: Operation, max_sleeps: Option<usize>) -> bool {
         let receives = operation == Operation::Receive;
         let parker = Arc::<Parker>::default();
         let mut slept = 0;
@@ -145,7 +145,7 @@ impl Endpoint {
         }
         loop {
             state.poll();
-            let is_over = patience == Some(slept);
+            let is_over = max_sleeps == Some(slept);
             let has_message = receives && state.inbox > 0 && !is_over;
             if has_message || is_over || state.has_ended {
                 state.inbox -= usize::from(has_message);
@@ -155,7 +155,9 @@ impl Endpoint {
                 self.unlock(state);
                 return has_message;
             }
-            if !state.counts_as_armed {
+            let is_thread = kind == WaiterKind::Thread;
+            let has_other = is_thread && state.waiters.has_other_awake_thread(waiter);
+            if !state.counts_as_armed && !has_other {
                 state.counts_as_armed = true;
                 // The command is issued while the endpoint is unlocked.
                 drop(state);
@@ -166,7 +168,7 @@ impl Endpoint {
             let id = *waiter.get_or_insert_with(|| state.waiters.add(operation.into(), kind));
             state.waiters.sleeps(id, Arc::clone(&parker));
             slept += 1;
-            if kind == WaiterKind::Thread && state.reader.is_none() {
+            if is_thread && !has_other && state.reader.is_none() {
                 state.reader = Some(id);
                 self.unlock(state);
                 state = self.lock();
@@ -176,7 +178,7 @@ impl Endpoint {
                 (state.reader, state.wakes_reader) = (None, false);
             } else {
                 self.unlock(state);
-                if kind == WaiterKind::EventLoop && patience == Some(slept) {
+                if kind == WaiterKind::EventLoop && max_sleeps == Some(slept) {
                     return false;
                 }
                 parker.park();
@@ -200,10 +202,10 @@ fn one_of_three_leaves(kinds: [WaiterKind; 2], leaver: WaiterKind) {
     check(move || {
         let endpoint = Arc::new(Endpoint::default());
         let waiters = [(kinds[0], None), (kinds[1], None), (leaver, Some(1))];
-        let threads = waiters.map(|(kind, patience)| {
+        let threads = waiters.map(|(kind, max_sleeps)| {
             let endpoint = Arc::clone(&endpoint);
             thread::spawn(move || {
-                let has_message = endpoint.wait_for(kind, Operation::Receive, patience);
+                let has_message = endpoint.wait_for(kind, Operation::Receive, max_sleeps);
                 if has_message {
                     endpoint.end();
                 }
@@ -239,9 +241,9 @@ fn loom_reader_hands_descriptor_over() {
     check(|| {
         let endpoint = Arc::new(Endpoint::default());
         let [receiver, leaver] = [(Operation::Receive, None), (Operation::Take, Some(1))].map(
-            |(operation, patience)| {
+            |(operation, max_sleeps)| {
                 let endpoint = Arc::clone(&endpoint);
-                thread::spawn(move || endpoint.wait_for(WaiterKind::Thread, operation, patience))
+                thread::spawn(move || endpoint.wait_for(WaiterKind::Thread, operation, max_sleeps))
             },
         );
         endpoint.interrupt();

@@ -22,12 +22,16 @@ use super::super::operation::{Awaited, Interest, Operation};
 /// The waiters of an endpoint, which are woken by wakers of type `W`.
 #[derive(Debug)]
 pub(in crate::endpoint) struct WaiterList<W> {
-    /// In the order in which they began to wait.
+    /// In the order in which they began to wait, which is that of their ids.
     waiters: Vec<Waiter<W>>,
     next: u64,
     /// The number of waiters of each kind that are asleep, and of those that are awake.
     asleep: [u32; 3],
     awake: [u32; 3],
+    /// The number of waiters that are asleep for a message, for a buffer, and for anything else.
+    asleep_for: [u32; 3],
+    /// The number of threads and tasks that are awake for each of these.
+    awake_for: [u32; 3],
     /// The number of waiters with an interest in messages alone, in sends alone, and in both.
     interests: [u32; 3],
 }
@@ -109,6 +113,8 @@ impl<W> Default for WaiterList<W> {
             next: 0,
             asleep: [0; 3],
             awake: [0; 3],
+            asleep_for: [0; 3],
+            awake_for: [0; 3],
             interests: [0; 3],
         }
     }
@@ -120,6 +126,20 @@ fn place(interest: Interest) -> usize {
         Interest::Messages => 0,
         Interest::Sends => 1,
         Interest::All => 2,
+    }
+}
+
+/// The places of the operations in the counts: messages and buffers go to one waiter each.
+const FOR_MESSAGE: usize = 0;
+const FOR_BUFFER: usize = 1;
+const FOR_OTHERS: usize = 2;
+
+/// Returns the place of `operation` in the counts.
+fn purpose(operation: Operation) -> usize {
+    match operation {
+        Operation::Receive => FOR_MESSAGE,
+        Operation::Take => FOR_BUFFER,
+        _ => FOR_OTHERS,
     }
 }
 
@@ -156,13 +176,20 @@ impl<W> WaiterList<W> {
         self.awake[LOOPS] > 0
     }
 
+    /// Returns `true` if a thread other than the caller is awake, whose waiter is `own` if it has one and which is awake. The
+    /// other thread will sleep on the descriptors, unless it leaves and so wakes [a successor](Self::wake_successor): the
+    /// caller need neither arm nor watch.
+    pub(in crate::endpoint) fn has_other_awake_thread(&self, own: Option<WaiterId>) -> bool {
+        self.awake[THREADS] > u32::from(own.is_some())
+    }
+
     /// Adds a waiter, which is awake.
     pub(in crate::endpoint) fn add(&mut self, awaited: Awaited, kind: WaiterKind) -> WaiterId {
         let id = WaiterId(self.next);
         self.next += 1;
         self.waiters.push(Waiter { id, awaited, kind, waker: None });
         self.interests[place(awaited.operation.interest())] += 1;
-        self.awake[kind.place()] += 1;
+        self.count_awake(awaited, kind, 1);
         id
     }
 
@@ -172,7 +199,24 @@ impl<W> WaiterList<W> {
         let Some(index) = self.index(id) else { return };
         let Waiter { awaited, kind, .. } = self.waiters.remove(index);
         self.interests[place(awaited.operation.interest())] -= 1;
-        self.awake[kind.place()] -= 1;
+        self.count_awake(awaited, kind, -1);
+    }
+
+    fn count_awake(&mut self, awaited: Awaited, kind: WaiterKind, change: i32) {
+        let awake = &mut self.awake[kind.place()];
+        *awake = awake.wrapping_add_signed(change);
+        if kind != WaiterKind::EventLoop {
+            let awake = &mut self.awake_for[purpose(awaited.operation)];
+            *awake = awake.wrapping_add_signed(change);
+        }
+    }
+
+    fn count_asleep(&mut self, awaited: Awaited, kind: WaiterKind, change: i32) {
+        for asleep in
+            [&mut self.asleep[kind.place()], &mut self.asleep_for[purpose(awaited.operation)]]
+        {
+            *asleep = asleep.wrapping_add_signed(change);
+        }
     }
 
     /// Records that waiter `id` sleeps until `waker` wakes it. To be called while the endpoint is locked, after the waiter
@@ -186,9 +230,9 @@ impl<W> WaiterList<W> {
     fn sleeps_at(&mut self, index: usize, waker: W) {
         let waiter = &mut self.waiters[index];
         if waiter.waker.replace(waker).is_none() {
-            let kind = waiter.kind.place();
-            self.asleep[kind] += 1;
-            self.awake[kind] -= 1;
+            let Waiter { awaited, kind, .. } = *waiter;
+            self.count_asleep(awaited, kind, 1);
+            self.count_awake(awaited, kind, -1);
         }
     }
 
@@ -227,16 +271,16 @@ impl<W> WaiterList<W> {
     }
 
     fn index(&self, id: WaiterId) -> Option<usize> {
-        self.waiters.iter().position(|waiter| waiter.id == id)
+        self.waiters.binary_search_by_key(&id.0, |waiter| waiter.id.0).ok()
     }
 
     fn take_waker(&mut self, index: usize) -> Option<(WaiterId, W)> {
         let waiter = &mut self.waiters[index];
         let waker = waiter.waker.take()?;
-        let kind = waiter.kind.place();
-        self.asleep[kind] -= 1;
-        self.awake[kind] += 1;
-        Some((waiter.id, waker))
+        let Waiter { id, awaited, kind, .. } = *waiter;
+        self.count_asleep(awaited, kind, -1);
+        self.count_awake(awaited, kind, 1);
+        Some((id, waker))
     }
 
     /// Returns the interest of all waiters together with `own`.
@@ -254,21 +298,17 @@ impl<W> WaiterList<W> {
         is_done: impl Fn(Awaited) -> bool,
         mut wake: impl FnMut(WaiterId, W),
     ) {
-        if self.asleep == [0; 3] || *available == Available::default() {
-            return;
-        }
-        let takes = |waiter: &&Waiter<W>| waiter.kind != WaiterKind::EventLoop;
-        let awake = |operation| {
-            let awake = self.waiters.iter().filter(|waiter| waiter.waker.is_none()).filter(takes);
-            awake.filter(|waiter| waiter.awaited.operation == operation).count()
-        };
-        let taken = [Operation::Receive, Operation::Take].map(awake);
+        let awake_for =
+            |purpose: usize| usize::try_from(self.awake_for[purpose]).unwrap_or(usize::MAX);
         let mut left = Available {
-            messages: available.messages.saturating_sub(taken[0]),
-            buffers: available.buffers.saturating_sub(taken[1]),
+            messages: available.messages.saturating_sub(awake_for(FOR_MESSAGE)),
+            buffers: available.buffers.saturating_sub(awake_for(FOR_BUFFER)),
             ..*available
         };
         for index in 0..self.waiters.len() {
+            if !self.may_wake(&left) {
+                return;
+            }
             let Waiter { awaited, kind, .. } = self.waiters[index];
             if left.allows(awaited, &is_done) {
                 if let Some((id, waker)) = self.take_waker(index) {
@@ -279,6 +319,18 @@ impl<W> WaiterList<W> {
                 }
             }
         }
+    }
+
+    /// Returns `false` if no waiter is asleep that `available` concerns. With many waiters this saves a look at each of them,
+    /// whenever the endpoint is unlocked.
+    fn may_wake(&self, available: &Available) -> bool {
+        let Available { is_flushed, closes, has_completed, has_answer, .. } = *available;
+        let for_others = is_flushed || closes || has_completed || has_answer;
+        let [message, buffer, others] = self.asleep_for.map(|count| count > 0);
+        available.has_ended && self.asleep != [0; 3]
+            || available.messages > 0 && message
+            || available.buffers > 0 && buffer
+            || for_others && others
     }
 
     /// Wakes one waiter if the kernel's events reach none: a thread if threads sleep and none of them sleeps on the

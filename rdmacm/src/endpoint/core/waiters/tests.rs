@@ -167,3 +167,35 @@ fn loop_is_last_successor() {
     list.sleeps(task, 1);
     assert_eq!(successor(&mut list), Some(1));
 }
+
+/// A thread that waits again leaves the descriptors to the successor that it woke, unless that thread has left.
+#[test]
+fn woken_thread_spares_others_watching() {
+    let (mut list, ids) = sleeping(&[RECEIVE; 2]);
+    assert!(!list.has_other_awake_thread(None), "both sleep");
+    list.is_awake(ids[0]);
+    assert!(!list.has_other_awake_thread(Some(ids[0])), "the caller is no other thread");
+    assert!(list.has_other_awake_thread(None));
+    list.is_awake(ids[1]);
+    assert!(list.has_other_awake_thread(Some(ids[0])));
+    list.remove(ids[1]);
+    assert!(!list.has_other_awake_thread(Some(ids[0])));
+    list.add(RECEIVE.into(), WaiterKind::Task);
+    assert!(!list.has_other_awake_thread(Some(ids[0])), "a task does not sleep on the descriptors");
+}
+
+/// A thread that waits for a buffer does not count as one that will take a message, and an event loop takes nothing.
+#[test]
+fn only_awake_takers_count_against_messages() {
+    let (mut list, ids) = sleeping(&[RECEIVE, Operation::Take, RECEIVE]);
+    let event_loop = list.add(RECEIVE.into(), WaiterKind::EventLoop);
+    list.is_awake(ids[1]);
+    list.is_awake(ids[0]);
+    assert!(woken(&mut list, messages(1)).is_empty(), "the first one will take it");
+    list.sleeps(ids[0], 0);
+    list.sleeps(event_loop, 3);
+    assert_eq!(woken(&mut list, messages(1)), [0]);
+    list.remove(ids[0]);
+    assert_eq!(woken(&mut list, messages(1)), [2]);
+    assert_eq!(woken(&mut list, messages(2)), [3], "nothing is left for it but to try");
+}

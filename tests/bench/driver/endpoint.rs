@@ -39,6 +39,16 @@ const FLAT_GOAL: f64 = 1.05;
 /// Messages there and back in one run.
 const EXCHANGES: u32 = 2000;
 
+/// Members of a poll group, and the limit of what a message costs in a larger group, by one in the smallest.
+const MEMBERS: [u32; 3] = [10, 1000, 10_000];
+const GROUP_GOAL: f64 = 1.2;
+/// Rounds of groups, which take long to connect: the fewest from which an interval with a confidence of 95 % follows.
+const GROUP_ROUNDS: usize = 6;
+
+/// Threads that wait on one connection, and the limit of what a message costs with all of them, by one with a single thread.
+const WAITERS: [u32; 2] = [1, 64];
+const WAITERS_GOAL: f64 = 1.1;
+
 /// Messages of two runs under strace: each costs what the longer one makes more calls for.
 const TRACED: [u32; 2] = [96, 416];
 /// So many more go before those that count.
@@ -89,6 +99,8 @@ pub(crate) fn rows(
         rows.extend(bench.asleep(load)?);
     }
     rows.extend(bench.many()?);
+    rows.extend(bench.groups()?);
+    rows.push(bench.waiters()?);
     scheduler::prefer_others()?;
     for load in LOADS {
         rows.push(bench.polling(load)?);
@@ -166,6 +178,32 @@ impl Bench<'_> {
             Row::of_pairs(growth, "", growths).at_most(FLAT_GOAL),
             row(format!("{}, by the low level", name(most)), 2, 4),
         ])
+    }
+
+    /// The cost of a message between poll groups: with many members, by one with few.
+    fn groups(&self) -> Result<Vec<Row>, Box<dyn Error>> {
+        let [few, more, most] = MEMBERS;
+        progress(&format!("message of a poll group of {most}: {GROUP_ROUNDS} rounds of three"));
+        let rounds = by_turns(GROUP_ROUNDS, MEMBERS.each_ref(), |members| {
+            measured(&self.program("group", "asleep", "many", *members, EXCHANGES))
+        })?;
+        let row = |members, place: usize| {
+            let name = format!("message of a poll group of {members}, by one of {few}");
+            Row::of_pairs(name, "us", rounds.iter().map(|round| [round[place], round[0]]))
+                .at_most(GROUP_GOAL)
+        };
+        Ok(vec![row(more, 1), row(most, 2)])
+    }
+
+    /// The cost of a message to a connection on which many threads wait, by one on which a single thread waits.
+    fn waiters(&self) -> Result<Row, Box<dyn Error>> {
+        let [one, all] = WAITERS;
+        let name = format!("message to {all} threads of a connection, by one to {one}");
+        progress(&format!("{name}: {ROUNDS} rounds"));
+        let rounds = by_turns(ROUNDS, [&all, &one], |threads| {
+            measured(&self.program("safe", "asleep", "waiters", *threads, EXCHANGES))
+        })?;
+        Ok(Row::of_pairs(name, "us", rounds).at_most(WAITERS_GOAL))
     }
 
     /// The system calls that both ends make for one message more.

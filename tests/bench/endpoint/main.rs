@@ -5,9 +5,11 @@
 //! one only where no more may be under way, and nobody looks at the bytes. Those of a short message are copied
 //! into its memory, as a program does that has them elsewhere; a long one is taken for written there.
 
+mod group;
 mod low;
 mod many;
 mod safe;
+mod waiters;
 
 use std::env;
 use std::error::Error;
@@ -17,9 +19,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const USAGE: &str = "usage: bench-endpoint low|safe ADDRESS asleep|deaf|polling LOAD SIZE COUNT
+const USAGE: &str = "usage: bench-endpoint group|low|safe ADDRESS asleep|deaf|polling LOAD SIZE COUNT
 LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
-      many: there and back on SIZE connections in one thread, asleep
+      many: there and back on SIZE connections in one thread, asleep; alone with `group`, which is a poll group;
+      waiters: there and back on a connection of the safe level, on whose server SIZE threads wait, asleep
 deaf: asleep without hearing of the connection's end, as the low level alone can be";
 
 /// Sends, and receives, that may be under way.
@@ -205,10 +208,16 @@ fn main() -> Outcome {
         (_, "many", _) => {
             many::allow(size)?;
             match level {
-                "safe" => many::measure(safe::many(address, size)?, count),
-                "low" => many::measure(low::many(address, size)?, count),
+                "group" => many::measure(group::pair(address, size)?, count),
+                "safe" => many::measure_ends(safe::many(address, size)?, count),
+                "low" => many::measure_ends(low::many(address, size)?, count),
                 _ => Err(USAGE.into()),
             }
+        }
+        ("safe", "waiters", _) => {
+            let [connection] =
+                <[_; 1]>::try_from(safe::many(address, 1)?).map_err(|_| "one connection")?;
+            waiters::measure(connection, size, count)
         }
         ("safe", _, Some(load)) => {
             measure(load, waiting, safe::pair(address, waiting, size)?, count)

@@ -1,4 +1,4 @@
-//! Many connections in one thread.
+//! Many connections, with one thread on either side.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(crate) const SIZE: usize = 64;
 /// Buffers of each connection, either way.
 pub(crate) const BUFFERS: u32 = 4;
 /// So many messages of each connection do not count.
-const FIRST: usize = 4;
+pub(crate) const FIRST: usize = 4;
 /// How many messages are under way at once, each on another connection.
 const UNDER_WAY: usize = 8;
 
@@ -38,21 +38,48 @@ pub(crate) fn allow(connections: usize) -> Outcome {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors.max(most))?)
 }
 
-/// Prints how long each of `count` messages takes on the connections, the servers of which are in one
-/// thread's loop and the clients in another one's.
-pub(crate) fn measure<M: Member>(ends: Vec<[M; 2]>, count: usize) -> Outcome {
-    let connections = ends.len();
+/// One side of all connections, in one thread.
+pub(crate) trait Side: Send {
+    /// The number of connections.
+    fn len(&self) -> usize;
+
+    /// Sends a message on the connection with this index, which has a buffer for it.
+    fn send_now(&mut self, index: usize) -> Outcome;
+
+    /// Receives `count` messages, asleep while there is none. Calls `then` after each with the index of its connection.
+    fn receive(&mut self, count: usize, then: impl FnMut(&mut Self, usize) -> Outcome) -> Outcome;
+
+    /// Sends `count` messages, on one connection after the other, and receives their answers.
+    fn ask(&mut self, count: usize) -> Outcome {
+        let mut turns = (0..self.len()).cycle().take(count);
+        turns.by_ref().take(UNDER_WAY).try_for_each(|turn| self.send_now(turn))?;
+        self.receive(count, |side, _| turns.next().map_or(Ok(()), |turn| side.send_now(turn)))
+    }
+
+    /// Answers `count` messages.
+    fn answer(&mut self, count: usize) -> Outcome {
+        self.receive(count, Self::send_now)
+    }
+}
+
+/// Prints the time that each of `count` messages takes on these connections, each of which has a loop on either side.
+pub(crate) fn measure_ends<M: Member>(ends: Vec<[M; 2]>, count: usize) -> Outcome {
     let (clients, servers) = ends.into_iter().map(|[client, server]| (client, server)).unzip();
-    let mut loops = [Loop::new(clients)?, Loop::new(servers)?];
-    // The first messages of a connection cost more: so each has had some.
-    exchange(&mut loops, (count / 10).max(FIRST * connections))?;
-    let time = exchange(&mut loops, count)?;
+    measure([Loop::new(clients)?, Loop::new(servers)?], count)
+}
+
+/// Prints the time that each of `count` messages takes between the sides, each of which has its own thread.
+pub(crate) fn measure(mut sides: [impl Side; 2], count: usize) -> Outcome {
+    // The first messages of a connection cost more: each has had some before the time counts.
+    let connections = sides[0].len();
+    exchange(&mut sides, (count / 10).max(FIRST * connections))?;
+    let time = exchange(&mut sides, count)?;
     print_each(time, 2 * count)?;
     std::process::exit(0)
 }
 
-/// Sends `count` messages there and back; how long that takes.
-fn exchange<M: Member>([clients, servers]: &mut [Loop<M>; 2], count: usize) -> Outcome<Duration> {
+/// Sends `count` messages there and back, and returns the time that this takes.
+fn exchange([clients, servers]: &mut [impl Side; 2], count: usize) -> Outcome<Duration> {
     let start = Instant::now();
     both(|| servers.answer(count), || clients.ask(count))?;
     Ok(start.elapsed())
@@ -76,24 +103,21 @@ impl<M: Member> Loop<M> {
         }
         Ok(Self { epoll, ends })
     }
+}
 
-    /// Sends `count` messages, on one connection after the other, and receives their answers.
-    fn ask(&mut self, count: usize) -> Outcome {
-        let mut turns = (0..self.ends.len()).cycle().take(count);
-        turns.by_ref().take(UNDER_WAY).try_for_each(|turn| self.ends[turn].send_now())?;
-        self.receive(count, |ends, _| turns.next().map_or(Ok(()), |turn| ends[turn].send_now()))
+impl<M: Member> Side for Loop<M> {
+    fn len(&self) -> usize {
+        self.ends.len()
     }
 
-    /// Answers `count` messages.
-    fn answer(&mut self, count: usize) -> Outcome {
-        self.receive(count, |ends, place| ends[place].send_now())
+    fn send_now(&mut self, index: usize) -> Outcome {
+        self.ends[index].send_now()
     }
 
-    /// Receives `count` messages, and has `then` know of each by which end it came.
     fn receive(
         &mut self,
         count: usize,
-        mut then: impl FnMut(&mut [M], usize) -> Outcome,
+        mut then: impl FnMut(&mut Self, usize) -> Outcome,
     ) -> Outcome {
         let mut received = 0;
         while received < count {
@@ -107,7 +131,7 @@ impl<M: Member> Loop<M> {
                 self.ends[place].wake()?;
                 while self.ends[place].receive_now()? {
                     received += 1;
-                    then(&mut self.ends, place)?;
+                    then(self, place)?;
                 }
             }
         }

@@ -1,0 +1,133 @@
+//! Two poll groups, each in a thread of its own, whose members are connected with those of the other one.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::ErrorKind;
+use rdmacm::cm::{CmId, PortSpace};
+use rdmacm::device::Device;
+use rdmacm::endpoint::poll_group::{Event, Member, PollGroup, PollGroupConfig};
+use rdmacm::endpoint::{Connector, Listener};
+
+use crate::many::{BUFFERS, SIZE, Side};
+use crate::{Outcome, short};
+
+/// The number of attempts to connect that are under way at once.
+const ATTEMPTS: usize = 32;
+/// The time that all members together have to connect.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A group, and its members by their index.
+pub(crate) struct Group {
+    group: PollGroup,
+    members: Vec<Member>,
+    /// Events that were returned and not handled yet.
+    events: Vec<Event>,
+}
+
+/// Connects `count` members of one group with as many of another one.
+pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
+    let listener = Listener::bind(SocketAddr::new(address, 0))?;
+    let server = listener.local_addr().ok_or("the listener has no IP address")?;
+    let id = CmId::new_sync(PortSpace::Tcp)?;
+    id.bind(SocketAddr::new(address, 0))?;
+    let device = id.context()?.device().clone();
+    let mut sides = [Group::new(&device, count)?, Group::new(&device, count)?];
+    let connector = Connector::new().timeout(TIMEOUT);
+    let deadline = Instant::now() + TIMEOUT;
+    let (mut connecting, mut connected) = (0, [0; 2]);
+    while connected != [count; 2] {
+        let [clients, servers] = &mut sides;
+        while connecting < count && connecting < connected[0] + ATTEMPTS {
+            clients.members.push(clients.group.connect(&connector, server)?);
+            connecting += 1;
+        }
+        for (side, connected) in [clients, servers].into_iter().zip(&mut connected) {
+            *connected += side.established()?;
+        }
+        loop {
+            match listener.try_incoming() {
+                Ok(incoming) => {
+                    let member = sides[1].group.add(incoming, &[], TIMEOUT)?;
+                    sides[1].members.push(member);
+                }
+                Err(error) if *error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let [clients, servers] = &sides;
+        let descriptors = [clients.group.as_fd(), servers.group.as_fd(), listener.as_fd()];
+        let mut descriptors = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        poll(&mut descriptors, PollTimeout::try_from(deadline - Instant::now())?)?;
+    }
+    Ok(sides)
+}
+
+impl Group {
+    fn new(device: &Device, count: usize) -> Outcome<Self> {
+        let config = PollGroupConfig {
+            receives: 256,
+            sends: 256,
+            receive_buffer_size: SIZE,
+            send_buffer_size: SIZE,
+            sends_per_member: BUFFERS,
+            members: u32::try_from(count)?,
+            ..PollGroupConfig::default()
+        };
+        let group = PollGroup::new(device, &config)?;
+        Ok(Self { group, members: Vec::with_capacity(count), events: Vec::new() })
+    }
+
+    /// Returns the number of members that have connected since the last call.
+    fn established(&mut self) -> Outcome<usize> {
+        self.group.poll(&mut self.events)?;
+        let mut count = 0;
+        for event in self.events.drain(..) {
+            match event {
+                Event::Established(_) => count += 1,
+                other => return Err(format!("an unexpected event: {other:?}").into()),
+            }
+        }
+        Ok(count)
+    }
+
+    fn post(&mut self, member: Member) -> Outcome {
+        let bytes = short(SIZE).ok_or("the messages are long")?;
+        Ok(self.group.post_bytes(member, bytes)?)
+    }
+}
+
+impl Side for Group {
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    fn send_now(&mut self, index: usize) -> Outcome {
+        self.post(self.members[index])
+    }
+
+    fn receive(
+        &mut self,
+        count: usize,
+        mut then: impl FnMut(&mut Self, usize) -> Outcome,
+    ) -> Outcome {
+        let mut received = 0;
+        while received < count {
+            let mut events = std::mem::take(&mut self.events);
+            self.group.wait(&mut events, None)?;
+            for event in events.drain(..) {
+                match event {
+                    Event::Message(member, _) => {
+                        received += 1;
+                        then(self, member.index())?;
+                    }
+                    other => return Err(format!("an unexpected event: {other:?}").into()),
+                }
+            }
+            self.events = events;
+        }
+        Ok(())
+    }
+}

@@ -22,6 +22,8 @@ pub struct RejectReason(pub i32);
 impl RejectReason {
     /// Nobody listens on the port.
     pub const INVALID_SERVICE_ID: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_INVALID_SERVICE_ID);
+    /// The peer has given the attempt up: its deadline passed, or its program ended the attempt.
+    pub const TIMEOUT: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_TIMEOUT);
     /// The peer's program said no, see [`CmId::reject`].
     pub const CONSUMER_DEFINED: Self = Self::of(ib_cm_rej_reason::IB_CM_REJ_CONSUMER_DEFINED);
     /// The peer's program does not take the options of [`Ece`], see
@@ -51,6 +53,7 @@ impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::INVALID_SERVICE_ID => write!(f, "nobody listens on the port (reason {})", self.0),
+            Self::TIMEOUT => write!(f, "the peer has given up (reason {})", self.0),
             Self::CONSUMER_DEFINED => write!(f, "the program said no (reason {})", self.0),
             Self(errno) if errno < 0 => ErrnoText(errno.wrapping_neg()).fmt(f),
             Self(reason) => match ib_cm_rej_reason(reason.unsigned_abs()).name() {

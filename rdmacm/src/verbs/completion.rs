@@ -454,9 +454,10 @@ impl Poller<'_> {
     /// [`poll`](Self::poll) in this process, while no other thread waits for the ring.
     #[inline(always)]
     fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
-        let Inner { cq, object, .. } = self.inner;
-        let polled = cq.poll(object.context().engine(), &mut self.ring, into);
-        polled.map_err(|error| self.inner.poll_error(error))
+        match self.inner.cq.try_poll(&mut self.ring, into) {
+            Some(count) => Ok(count),
+            None => self.take(into),
+        }
     }
 
     /// [`poll`](Self::poll) that lets a waiting thread in first, and reports that the process has forked.

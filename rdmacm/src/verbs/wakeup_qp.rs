@@ -4,13 +4,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbs_abi::{
-    ib_qp_attr_mask, ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_modify_qp,
-};
+use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp};
 
 use super::object::Object;
 use super::pd::ProtectionDomain;
-use super::{Completion, QpState, QpType, WcStatus};
+use super::{Completion, QpType, WcStatus};
 use crate::driver::{CqControls, CreateError};
 use crate::drivers::any::AnyRecvRing;
 use crate::engine::{Cq, NewQp, Qp, WakeupRequest};
@@ -22,7 +20,7 @@ static NEXT_WR_ID: AtomicU64 = AtomicU64::new(u64::MAX);
 /// A queue pair whose one completion is hidden from the program.
 #[derive(Debug)]
 pub(super) struct WakeupQp {
-    number: u32,
+    qp: Qp,
     wr_id: u64,
     /// `None` once the queue pair is destroyed.
     queue_pair: Option<KernelQp>,
@@ -57,7 +55,7 @@ impl WakeupQp {
         let receive = recv.ok_or(CreateError::Unsupported("it has no receive queue"))?;
         let queue_pair = KernelQp { object, _pd: pd.clone(), receive };
         let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
-        Ok(Self { number: qp.number(), wr_id, queue_pair: Some(queue_pair) })
+        Ok(Self { qp, wr_id, queue_pair: Some(queue_pair) })
     }
 
     /// Makes the kernel complete the request, and raise the event.
@@ -65,20 +63,14 @@ impl WakeupQp {
         let Some(KernelQp { object, receive, .. }) = &mut self.queue_pair else { return };
         // Refused only if the kernel has damaged the ring.
         let _ = receive.store_nothing(self.wr_id);
-        let request = ib_uverbs_modify_qp {
-            qp_handle: object.handle(),
-            attr_mask: ib_qp_attr_mask::IB_QP_STATE,
-            qp_state: QpState::IB_QPS_ERR,
-            ..ib_uverbs_modify_qp::default()
-        };
         // If either is refused, no event comes: a thread that sleeps does so until something else completes.
-        let _ = object.context().file().command(request);
+        let _ = self.qp.command_error(object.context().engine());
     }
 }
 
 impl WakeupRequest for WakeupQp {
     fn completes_with(&self, completion: &Completion) -> bool {
-        completion.qp_num() == self.number
+        completion.qp_num() == self.qp.number()
             && completion.wr_id() == self.wr_id
             && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR
     }

@@ -83,14 +83,36 @@ impl Cq {
         ring: &mut AnyCqRing,
         into: &mut [Completion],
     ) -> Result<usize, PollError> {
-        match ring.try_poll(into) {
-            Some(count) => self.add_injected(device, ring, into, count),
-            None => self.poll_slow(device, ring, into),
+        match self.try_poll(ring, into) {
+            Some(count) => Ok(count),
+            None => self.poll_outlined(device, ring, into),
         }
     }
 
-    /// [`poll`](Self::poll) by the driver's slow path.
+    /// Takes completions off the queue into `into`, and returns their number, if that takes neither a command nor completions
+    /// that the library injected. Otherwise returns `None`, and [`poll_slow`](Self::poll_slow) polls.
+    #[inline(always)]
+    pub fn try_poll(&self, ring: &mut AnyCqRing, into: &mut [Completion]) -> Option<usize> {
+        // A completion that is injected from now on is for the next poll.
+        match self.has_injected.load(Ordering::Acquire) {
+            false => ring.try_poll(into),
+            true => None,
+        }
+    }
+
     #[inline(never)]
+    fn poll_outlined(
+        &self,
+        device: &DeviceContext,
+        ring: &mut AnyCqRing,
+        into: &mut [Completion],
+    ) -> Result<usize, PollError> {
+        self.poll_slow(device, ring, into)
+    }
+
+    /// [`poll`](Self::poll) by the driver's slow path. It is inlined: the caller keeps it out of its fast path, and puts its
+    /// error into words in the same function.
+    #[inline(always)]
     pub fn poll_slow(
         &self,
         device: &DeviceContext,
@@ -98,27 +120,14 @@ impl Cq {
         into: &mut [Completion],
     ) -> Result<usize, PollError> {
         let count = ring.poll(device.file(), into)?;
-        self.add_injected(device, ring, into, count)
-    }
-
-    /// Adds injected completions behind the first `count` of `into`, which were polled from the ring.
-    #[inline(always)]
-    fn add_injected(
-        &self,
-        device: &DeviceContext,
-        ring: &mut AnyCqRing,
-        into: &mut [Completion],
-        count: usize,
-    ) -> Result<usize, PollError> {
-        // A completion that is injected after the ring was polled is for the next poll.
         match self.has_injected.load(Ordering::Acquire) {
             false => Ok(count),
             true => self.merge_injected(device, ring, into, count),
         }
     }
 
+    /// Adds injected completions behind the first `count` of `into`, which were polled from the ring.
     #[cold]
-    #[inline(never)]
     fn merge_injected(
         &self,
         device: &DeviceContext,

@@ -406,8 +406,13 @@ impl Qp {
         }
     }
 
-    /// Moves the queue pair to ERR. `IB_USER_VERBS_CMD_MODIFY_QP`.
-    fn command_error(&self, device: &DeviceContext) -> Result<(), Refused> {
+    /// Moves the queue pair to ERR by the kernel alone: the requests that the kernel does not complete stay uncompleted.
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the kernel.
+    pub fn command_error(&self, device: &DeviceContext) -> Result<(), Refused> {
         device.file().command(ib_uverbs_modify_qp {
             qp_handle: self.handle,
             attr_mask: ib_qp_attr_mask::IB_QP_STATE,

@@ -70,7 +70,7 @@ impl Place {
         self.element_of(self.size, count)
     }
 
-    /// The same, of elements of `size` bytes.
+    /// Returns [`element`](Self::element) of a queue with elements of `size` bytes.
     #[inline]
     fn element_of(&self, size: usize, count: u32) -> NonNull<u8> {
         debug_assert_eq!(size, self.size);
@@ -322,13 +322,21 @@ impl Ring<siw_cqe> {
     /// Returns the slot of the `count`th completion since the queue was created.
     #[inline(always)]
     fn slot(&self, count: u32) -> CompletionSlot<'_> {
-        let start = self.place.element_of(size_of::<siw_cqe>(), count);
-        // SAFETY: the flags are within the element.
-        let flags = unsafe { start.add(FLAGS) };
-        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
-        // a byte has no alignment; and they are accessed only as an atomic on this side, the
-        // other being the kernel's.
-        CompletionSlot { start, flags: unsafe { AtomicU8::from_ptr(flags.as_ptr()) } }
+        self.cursor(count).slot()
+    }
+
+    /// Returns a cursor at the slot of the `count`th completion since the queue was created.
+    #[inline(always)]
+    fn cursor(&self, count: u32) -> CompletionCursor<'_> {
+        let Place { mapping, mask, size, .. } = &*self.place;
+        debug_assert_eq!(*size, size_of::<siw_cqe>());
+        let offset = |count: u32| (count & mask) as usize * size_of::<siw_cqe>();
+        CompletionCursor {
+            start: mapping.start(),
+            offset: offset(count),
+            last: offset(*mask),
+            mapping: PhantomData,
+        }
     }
 
     /// Takes at most one completion into the beginning of `into`, as `made` translates it. Returns how many were taken, or
@@ -367,9 +375,10 @@ impl Ring<siw_cqe> {
         made_otherwise: impl Fn(&siw_cqe) -> T,
     ) -> usize {
         let first = self.count();
-        let mut count = first;
+        let mut taken = 0;
+        let mut cursor = self.cursor(first);
         for place in into {
-            let slot = self.slot(count);
+            let slot = cursor.slot();
             if !slot.is_valid() {
                 break;
             }
@@ -379,10 +388,11 @@ impl Ring<siw_cqe> {
                 None => *place = made_otherwise(&slot.read()),
             }
             slot.free();
-            count = count.wrapping_add(1);
+            cursor.advance();
+            taken += 1;
         }
-        self.place.count.store(count, Ordering::Relaxed);
-        count.wrapping_sub(first) as usize
+        self.place.count.store(first.wrapping_add(taken), Ordering::Relaxed);
+        taken as usize
     }
 
     /// Returns the word that arms the queue, if there is room for it behind the elements.
@@ -391,6 +401,37 @@ impl Ring<siw_cqe> {
         let end = offset.checked_add(size_of::<siw_cq_ctrl>())?;
         let place = Arc::clone(&self.place);
         (end <= place.mapping.len()).then_some(Arming { place, offset })
+    }
+}
+
+/// A place in a completion queue, which goes from slot to slot.
+#[derive(Debug, Clone, Copy)]
+struct CompletionCursor<'a> {
+    start: NonNull<u8>,
+    /// Bytes from the start to the slot, and to the last slot: the length of a slot times a number, and times the mask.
+    offset: usize,
+    last: usize,
+    mapping: PhantomData<&'a Mapping>,
+}
+
+impl<'a> CompletionCursor<'a> {
+    #[inline(always)]
+    fn slot(self) -> CompletionSlot<'a> {
+        // SAFETY: the offset is at most that of the last slot, and `Ring::over` has checked that all of the elements up to
+        // `mask` are within the mapping.
+        let start = unsafe { self.start.add(self.offset) };
+        // SAFETY: the flags are within the element.
+        let flags = unsafe { start.add(FLAGS) };
+        // SAFETY: the flags are readable and writable as long as the mapping, which is borrowed; a byte has no alignment;
+        // and they are accessed only as an atomic on this side, the other being the kernel's.
+        CompletionSlot { start, flags: unsafe { AtomicU8::from_ptr(flags.as_ptr()) } }
+    }
+
+    /// Goes to the next slot, and from the last one to the first.
+    #[inline(always)]
+    fn advance(&mut self) {
+        // The number of slots is a power of two.
+        self.offset = (self.offset + size_of::<siw_cqe>()) & self.last;
     }
 }
 

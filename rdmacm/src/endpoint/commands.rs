@@ -45,11 +45,8 @@ impl Shared {
         Ok((guarded, true))
     }
 
-    /// Takes a step of setting up a failed queue pair again. Returns `true` if there was one: the caller polls then.
+    /// Takes a step of setting up a queue pair again that has failed. Returns `true` if there was one: the caller polls then.
     pub(super) fn recover<'a>(&'a self, mut guarded: SharedStateGuard<'a>) -> AfterCommand<'a> {
-        if !guarded.state.core.qp_failed() {
-            return Ok((guarded, false));
-        }
         let next = guarded.state.next_recovery_commands();
         let Some((action, commands)) = next else { return Ok((guarded, false)) };
         let running = guarded.begin_command();

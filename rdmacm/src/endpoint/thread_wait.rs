@@ -50,6 +50,9 @@ impl Shared {
         }
         guarded.reader = Some(Reader::new(id, is_apart));
         guarded.waiters.sleeps(id, Wake::Thread(thread::current()));
+        // This thread has looked without unlocking since, and if it is the only waiter, nothing has changed for another one.
+        guarded.is_unchanged =
+            !is_apart && guarded.waiters.is_single() && !guarded.state.has_released;
         drop(guarded);
         let ready = match is_apart {
             true => self.readiness.wait_apart(deadline),

@@ -37,8 +37,10 @@ impl Shared {
         loop {
             // A caller that sleeps has armed for all that do.
             let interest = guarded.waiters.interest(Some(own)).unwrap_or(own);
-            let mut has_issued;
-            (guarded, has_issued) = self.recover(guarded)?;
+            let mut has_issued = false;
+            if guarded.state.core.qp_failed() {
+                (guarded, has_issued) = self.recover(guarded)?;
+            }
             if has_issued {
                 // What was flushed may have completed by now.
             } else if busy_polls(&guarded, wait) {

@@ -164,6 +164,11 @@ impl<W> WaiterList<W> {
         self.waiters.is_empty()
     }
 
+    /// Returns `true` if there is a single waiter.
+    pub(in crate::endpoint) fn is_single(&self) -> bool {
+        self.waiters.len() == 1
+    }
+
     /// Returns `true` if an event loop has tried something in vain.
     #[inline(always)]
     pub(in crate::endpoint) fn has_loop(&self) -> bool {

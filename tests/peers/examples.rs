@@ -1,4 +1,4 @@
-//! The two programs of the README, which are the library's examples.
+//! The two programs of `docs/low-level.md`, which are examples of the library.
 
 use std::path::Path;
 use std::process::Command;

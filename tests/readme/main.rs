@@ -1,12 +1,61 @@
-//! What the README shows, and the tests that the semantics name, are there.
+//! Checks of the documents: the README and the programs that `docs` shows, and the tests that the semantics name.
+
+#[expect(
+    dead_code,
+    clippy::print_stdout,
+    reason = "the program is compiled, and needs a server to run"
+)]
+mod example;
 
 use std::fs;
 use std::path::Path;
 
-/// A program that the README shows is the example of that name, to the letter.
+/// The program of the README compiles: it is a module of this test.
+#[test]
+fn readme_shows_compiled_program() {
+    let shown = format!("```rust,no_run\n{}```\n", include_str!("example.rs"));
+    assert!(include_str!("../../README.md").contains(&shown), "the README shows another program");
+}
+
+/// Asserts that docs/low-level.md shows `example`, to the letter.
 fn shows(example: &str) {
-    let readme = include_str!("../../README.md");
-    assert!(readme.contains(&format!("```rust\n{example}```\n")), "the README shows another text");
+    let shown = include_str!("../../docs/low-level.md");
+    assert!(
+        shown.contains(&format!("```rust\n{example}```\n")),
+        "docs/low-level.md shows another text"
+    );
+}
+
+/// A reader takes a minute for the README: everything long is in `docs`.
+#[test]
+fn readme_is_short() {
+    const MAX_LINES: usize = 150;
+    let lines = include_str!("../../README.md").lines().count();
+    assert!(lines <= MAX_LINES, "README.md has {lines} lines, more than {MAX_LINES}");
+}
+
+/// Each link of the documents to a file of the repository leads to one.
+#[test]
+fn links_lead_to_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let documents =
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "tests/SEMANTICS.md"];
+    let pages = fs::read_dir(root.join("docs")).expect("the folder docs");
+    let pages = pages.map(|page| page.expect("an entry").path());
+    let documents = documents.into_iter().map(|document| root.join(document)).chain(pages);
+    let mut count = 0;
+    for document in documents {
+        let text = fs::read_to_string(&document).expect("a document");
+        let folder = document.parent().expect("a folder");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().expect("a first part");
+            if !file.is_empty() && !file.contains("://") {
+                count += 1;
+                assert!(folder.join(file).exists(), "{}: no file {file}", document.display());
+            }
+        }
+    }
+    assert!(count >= 15, "{count} links");
 }
 
 #[test]

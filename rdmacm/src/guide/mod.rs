@@ -11,8 +11,8 @@
 //! 9. [What the compiler refuses](refused): the mistakes that do not compile.
 //! 10. From C: every function of [librdmacm](functions) and those of [libibverbs](verbs), and what there is here for it.
 //!
-//! The listings run in the tests as they stand here. Where there is no RDMA device, the README says how to
-//! run a program in a virtual machine that has two.
+//! The tests run the listings as they stand here. `docs/test-bed.md` says how to run a program in a virtual machine that has
+//! two RDMA devices.
 
 pub mod asynchronous;
 pub mod containers;

@@ -38,4 +38,4 @@
 //!
 //! `rdmatools lat` and `rdmatools bw` measure latency and bandwidth between two machines, with their percentiles, as text,
 //! JSON or a plot; `cargo xtask bench connect`, `data` and `endpoint` compare this library with the C one and with itself, in a
-//! virtual machine. README has the figures.
+//! virtual machine. `docs/benchmarks.md` has the figures.

@@ -1,10 +1,13 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::num::{NonZeroU32, NonZeroUsize, ParseIntError};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use guest::plan::Device;
-use tool_error::{Error, Result};
 
 use crate::tally::selection::Selection;
 use crate::tasks::bench::{self, Subject};
@@ -13,359 +16,317 @@ use crate::tasks::fuzz;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
-pub(crate) const USAGE: &str = "\
-usage: cargo xtask COMMAND
+/// The tasks of the project: guests with real kernels, the tests and benchmarks in them, and continuous integration
+///
+/// A wrong command line ends with status 2.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
 
-A command line that is wrong ends with status 2.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Boot a kernel that runs rping over software RoCE
+    ///
+    /// The whole userland of the guest is one static program of this project, which is an RDMA server and client. The
+    /// output shows the pings and the connection events; its last line is the verdict.
+    Demo,
+    /// Run a program of this machine in a guest with RDMA devices
+    ///
+    /// The guest sees the files of this machine; its writes are lost. It has rxe0 at 10.0.0.1 and fd00::1, and siw0 at
+    /// 10.0.0.2 and fd00::2. Standard input is empty. Output and exit status are those of the program, besides
+    /// 128+N: signal N ended it; 125: the guest failed, or its time was over; 126: its kernel complained (BUG, WARNING,
+    /// Oops); 127: the program could not be started.
+    Vm(Vm),
+    /// Run the tests
+    ///
+    /// The tests run on this machine, against the headers of the kernels, and in guests with each kernel. Tests whose
+    /// result cannot depend on the kernel run on 6.12 alone without --all, --kernel and FILTER. Results are shown as
+    /// they come; target/test-logs has the output of the test programs. The last line is `N passed, N failed`, with
+    /// `, N skipped` if some tests do not apply to a kernel. A line above it counts the tests that ran more than once.
+    Test {
+        /// Run all tests on each kernel
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        tests: Tests,
+    },
+    /// Compare this library with the C library, by turns in one guest
+    ///
+    /// connect: system calls, memory and time of a connection. data: latency, system calls, bandwidth and rate of
+    /// messages of 2 to 65536 bytes, beside perftest. endpoint: messages of the safe level, beside the low level and
+    /// perftest, with up to 1,000 connections in a thread and 10,000 in a poll group. posts: instructions of each post
+    /// and poll. null: instructions of each post and poll on a driver without a device, on this machine.
+    ///
+    /// Times are instructions, as with `vm --icount`. Without --kernel the benchmark runs on 6.1 and 6.12. On 6.12
+    /// the figures are compared with tests/bench/baseline: the exit status is 1 if a figure left its band, is new or is
+    /// missing.
+    Bench(Bench),
+    /// Let each system call of a run fail once, and kill the run at each fourth
+    ///
+    /// Without --all: each side of `rdmatools rping`, at every call on a device node, with EIO. The exit status is 1 if a
+    /// run panics, hangs, does not say what failed, or leaves something in the kernel. The last line is
+    /// `N faults tried, N survived`.
+    Faults {
+        /// Run rping, cmatose, udaddy and mckey, fail every call with five errors, and kill at each: takes hours
+        #[arg(long)]
+        all: bool,
+        #[arg(long, value_parser = kernels(&Kernel::ALL), default_value = "6.12")]
+        kernel: Kernel,
+        /// Restrict the run to programs, sides or faults, such as `udaddy client KILL`
+        #[arg(value_name = "WORD")]
+        words: Vec<OsString>,
+    },
+    /// Build rdmatools as a static program for musl, and check it
+    ///
+    /// Uses rustup's target if it is installed, otherwise Debian's compiler, which is kept in target/test-bed, otherwise
+    /// glibc. The program runs as server and client in a kernel that has no other file, and is compared with the C
+    /// programs: the exit status is 1 if a goal is missed.
+    Static,
+    /// Make and break connections at random, and watch the memory, descriptors and kernel objects
+    ///
+    /// Runs many threads on both levels of the library and both devices, and checks the data. Writes a table, a verdict and
+    /// a picture, soak-KERNEL.svg in cargo's target directory.
+    Soak {
+        #[arg(long, value_name = "N", default_value = "30")]
+        minutes: NonZeroU32,
+        #[arg(long, value_parser = kernels(&Kernel::RELEASED), default_value = "6.12")]
+        kernel: Kernel,
+    },
+    /// Fuzz everything that reads input from kernels and peers
+    ///
+    /// An input that fails is stored in target/fuzz/artifacts. The program of its target, in target/fuzz, takes the file as
+    /// its argument.
+    Fuzz {
+        /// Time of each target
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        seconds: Option<Duration>,
+        /// Run only the targets whose names contain FILTER
+        filter: Option<String>,
+    },
+    /// Run the kernel tests under AddressSanitizer
+    ///
+    /// Needs a compiler of rustup, and runs on 6.12 without --kernel.
+    Sanitize(Tests),
+    /// Compare the public interface of the crates with tests/api
+    ///
+    /// Uses the documentation of Debian's compiler. The exit status is 1 if the interface differs.
+    Api {
+        /// Write the interface to tests/api
+        #[arg(long)]
+        renew: bool,
+    },
+    /// Check what a change needs: formatting, lints, documentation, packages, Rust 1.85, interface, demo, static, test
+    Ci,
+}
 
-  demo
-      Boots a kernel whose whole userland is one static program of this project, and lets it be an RDMA
-      server and client: pings and connection events are shown, the last line is the verdict.
+#[derive(Debug, Args)]
+struct Vm {
+    /// Kernel of the guest; `latest` is Debian unstable's, which has no siw0 and stays in target/test-bed/latest
+    #[arg(long, value_parser = kernels(&Kernel::ALL), default_value = "6.12")]
+    kernel: Kernel,
+    /// RDMA devices of the guest [default: all that the kernel has]
+    #[arg(long = "device", value_name = "DEVICE", value_parser = devices(), action = ArgAction::Append)]
+    devices: Vec<Device>,
+    /// Time of the guest, with its boot [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Memory of the guest in MiB [default: 2048]
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u32>,
+    /// Processors of the guest [default: two, if this machine has them]
+    #[arg(long, value_name = "N")]
+    processors: Option<NonZeroUsize>,
+    /// Let the guest's clock count instructions, two nanoseconds each
+    ///
+    /// Times do not depend on the load of this machine then, but for the time in which the guest is idle. Several processors take
+    /// turns of some microseconds, and the guest is some ten times slower.
+    #[arg(long)]
+    icount: bool,
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
 
-  vm [--kernel 6.1|6.12|latest] [--device rxe|siw] [--timeout SECONDS] [--memory MB] [--processors N]
-     [--icount] -- PROGRAM [ARGUMENT...]
-      Runs a program of this machine in a virtual machine that sees this machine's files (what is
-      written there is lost) and has RDMA devices: rxe0 at 10.0.0.1 and fd00::1, siw0 at 10.0.0.2 and
-      fd00::2. Standard input is empty; output and exit status are the program's; 128+N: signal N
-      killed it; 125: the virtual machine failed, or its time was over; 126: its kernel complained (BUG,
-      WARNING, Oops); 127: the program could not be started. Without --timeout it has 300 seconds, with the boot; without
-      --processors, two if this machine has them; without --kernel, 6.12; without --device, every
-      device that the kernel has. With --icount its clock counts instructions, two nanoseconds each, so
-      that the time of what it executes does not depend on what else this machine does; while it is
-      idle, time passes as it does here. Several processors take turns then, of some microseconds each,
-      which takes some ten times longer. `latest` is Debian unstable's kernel, kept in
-      target/test-bed/latest until that is removed; it has no siw0.
+/// The tests that a command runs.
+#[derive(Debug, Args)]
+struct Tests {
+    /// Run on this kernel only
+    #[arg(long, value_parser = kernels(&Kernel::ALL))]
+    kernel: Option<Kernel>,
+    /// Time of each test, after which it has failed [default: 600, with sanitizers 3600]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Run only the tests whose names contain FILTER
+    filter: Option<String>,
+}
 
-  test [--all] [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
-      Runs every test whose name contains FILTER: on this machine, against the kernels' headers, and in
-      virtual machines with every kernel or the one named. Tests whose result cannot depend on the kernel
-      run on 6.12 only, unless --all, --kernel or a FILTER is given. A test that takes longer than SECONDS
-      (600 without --timeout) has failed. Results are shown as they come; what the test programs print is
-      in target/test-logs. The last line is `N passed, N failed`, with `, N skipped` if some tests do not
-      apply to a kernel; a line above it counts what ran more than once.
+#[derive(Debug, Args)]
+struct Bench {
+    #[arg(value_parser = ["connect", "data", "endpoint", "null", "posts"])]
+    subject: String,
+    /// Kernel of the guests [default: 6.1 and 6.12]
+    #[arg(long, value_parser = kernels(&Kernel::ALL))]
+    kernel: Option<Kernel>,
+    /// RDMA devices, each in guests of its own [default: both]
+    #[arg(long = "device", value_name = "DEVICE", value_parser = devices(), action = ArgAction::Append)]
+    devices: Vec<Device>,
+    /// Write the figures to tests/bench/baseline
+    #[arg(long)]
+    renew: bool,
+}
 
-  bench connect|data|endpoint|posts [--kernel 6.1|6.12|latest] [--device rxe|siw] [--renew]
-      Runs this project's programs and the C library's by turns, in virtual machines with 6.1 and with
-      6.12, or with the kernel named, on each device, or the one named. `connect` compares what a
-      connection costs: system calls, memory, and time by the instructions as with `vm --icount`;
-      `data` what messages cost, beside perftest's, for sizes from 2 to 65536: latency, system calls (of three sizes),
-      bandwidth and rate, again by the instructions; `endpoint` what messages of the safe tier cost,
-      by the instructions, beside the low level's and perftest's, and with up to 1,000 connections in a
-      thread; `posts` the program's instructions for each post and poll, beside the C library's. Goals that are
-      not reached are named. On 6.12 the figures are compared with tests/bench/baseline: each that left its band,
-      is new or is missing is named and makes the exit status 1. `--renew` writes the figures there instead.
-
-  bench null [--renew]
-      Counts the instructions of posts and polls on a device without hardware, on this machine without a
-      kernel: what the library itself costs, beside the driver alone. The figures are compared with
-      tests/bench/baseline as above.
-
-  faults [--all] [--kernel 6.1|6.12|latest] [WORD...]
-      Lets each system call of a run fail once, in a virtual machine with 6.12 or with the kernel named, and
-      kills the run at each fourth: each side of `rdmatools rping`, at every call on a device node, with EIO.
-      With `--all`, which takes hours and kills at each: of rping, cmatose, udaddy and mckey, at every call that writes, reads,
-      maps, opens, waits, controls a device or talks to netlink, with ENOMEM, EINTR, EIO, EAGAIN and ENODEV.
-      Words choose a part, `udaddy client KILL`: programs, sides, faults. A run that panics, hangs, does not say what
-      failed or leaves something in the kernel is shown, and makes the exit status 1. The last line is `N faults tried,
-      N survived`.
-
-  static
-      Builds rdmatools as a static program for musl, with rustup's target where that is installed, else with
-      Debian's compiler, which is kept in target/test-bed, else with glibc. Looks at what it names, lets it be
-      server and client in a kernel that has no other file, and start in a directory without any other; then
-      compares its size, system calls and memory with the C programs'. A goal that is missed makes the exit
-      status 1.
-
-  soak [--minutes N] [--kernel 6.1|6.12]
-      Makes connections and breaks them at random for N minutes, 30 without it, with many threads, on both
-      levels of the library and both devices, with data that is checked; meanwhile looks up to 30 times at the
-      memory, descriptors and kernel objects that are there while nobody has a connection: a table, a
-      verdict, which is the exit status too, and a picture, soak-KERNEL.svg in cargo's target directory.
-
-  fuzz [--seconds N] [FILTER]
-      Feeds any bytes to what hears kernels and peers, each target whose name contains FILTER for N seconds (3
-      without): tests/fuzz. `test` does so too. What fails is in target/fuzz/artifacts; the program of the target, in
-      target/fuzz, does it again with that file as its argument.
-
-  sanitize [--kernel 6.1|6.12|latest] [--timeout SECONDS] [FILTER]
-      Runs the kernel tests whose name contains FILTER under AddressSanitizer, on 6.12 or the kernel named. Needs
-      a compiler of rustup, and is no part of `test`.
-
-  api [--renew]
-      Compares what the three crates for others offer with tests/api, a line for each item, and shows what differs,
-      which makes the exit status 1; with `--renew` writes it there. By the documentation of Debian's compiler.
-
-  ci
-      Checks format, lints, documentation, packages, the minimum Rust version and the public interface, does what
-      demo, static and test do.
-";
-
-const HELP: &str = "cargo xtask help says what there is";
-
-/// What the user asks for.
+/// The task that the user asks for.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Help,
     Demo,
     Static,
-    Api {
-        renew: bool,
-    },
-    Vm {
-        guest: Guest,
-        command: Vec<OsString>,
-    },
+    Api { renew: bool },
+    Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
-    /// Whether the baseline is to be renewed.
-    BenchNull {
-        renew: bool,
-    },
-    Bench {
-        subject: Subject,
-        kernels: Vec<Kernel>,
-        devices: Vec<Device>,
-        renew: bool,
-    },
+    BenchNull { renew: bool },
+    Bench { subject: Subject, kernels: Vec<Kernel>, devices: Vec<Device>, renew: bool },
     Soak(Duration, Kernel),
-    Fuzz {
-        filter: Option<String>,
-        time: Duration,
-    },
+    Fuzz { filter: Option<String>, time: Duration },
     Sanitize(Selection),
     Faults(Extent, Kernel, Vec<OsString>),
     Ci(Selection),
 }
 
-/// Reads the arguments after the program's name.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    // What stands behind `--` is another program's.
-    let own = arguments.iter().take_while(|argument| *argument != "--");
-    if own.into_iter().any(|argument| argument == "--help" || argument == "-h") {
-        return Ok(Task::Help);
-    }
-    let mut arguments = arguments.into_iter();
-    let Some(task) = arguments.next() else {
-        return Err(Error::new(format!("a command is missing; {HELP}")));
-    };
-    match task.to_str() {
-        Some("demo") => alone("demo", arguments, Task::Demo),
-        Some("static") => alone("static", arguments, Task::Static),
-        Some("api") => api(arguments),
-        Some("vm") => vm(arguments),
-        Some("test") => Ok(Task::Test(selection("test", everything(), arguments)?)),
-        Some("fuzz") => fuzz(arguments),
-        Some("sanitize") => {
+/// Reads the command line, which begins with the name of the program.
+///
+/// # Errors
+///
+/// A wrong command line, or the help that it asks for.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task, clap::Error> {
+    Ok(match CommandLine::try_parse_from(arguments)?.command {
+        Command::Demo => Task::Demo,
+        Command::Static => Task::Static,
+        Command::Api { renew } => Task::Api { renew },
+        Command::Vm(vm) => vm.task(),
+        Command::Test { all, tests } => {
+            Task::Test(tests.selection(Selection { all, ..everything() }))
+        }
+        Command::Bench(bench) => bench.task()?,
+        Command::Soak { minutes, kernel } => {
+            Task::Soak(Duration::from_secs(u64::from(minutes.get()) * 60), kernel)
+        }
+        Command::Fuzz { seconds, filter } => {
+            Task::Fuzz { filter, time: seconds.unwrap_or(fuzz::DEFAULT_DURATION) }
+        }
+        Command::Sanitize(tests) => {
             let limit = Duration::from_secs(3600);
             let sanitized = Selection { kernels: vec![Kernel::V6_12], limit, ..everything() };
-            Ok(Task::Sanitize(selection("sanitize", sanitized, arguments)?))
+            Task::Sanitize(tests.selection(sanitized))
         }
-        Some("bench") => bench(arguments),
-        Some("soak") => soak(arguments),
-        Some("faults") => faults(arguments),
-        Some("ci") => alone("ci", arguments, Task::Ci(everything())),
-        Some("help") => Ok(Task::Help),
-        _ => Err(Error::new(format!("unknown command {task:?}; {HELP}"))),
+        Command::Faults { all, kernel, words } => {
+            Task::Faults(if all { Extent::All } else { Extent::Devices }, kernel, words)
+        }
+        Command::Ci => Task::Ci(everything()),
+    })
+}
+
+impl Vm {
+    fn task(self) -> Task {
+        let default = Guest::new(self.kernel);
+        let guest = Guest {
+            devices: distinct(self.devices).unwrap_or_else(|| default.devices.clone()),
+            limit: self.timeout.unwrap_or(default.limit),
+            memory_mb: self.memory.unwrap_or(default.memory_mb),
+            processors: self.processors.unwrap_or(default.processors),
+            counts_instructions: self.icount,
+            ..default
+        };
+        Task::Vm { guest, command: self.command }
     }
 }
 
-fn vm(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let mut guest = Guest::new(Kernel::V6_12);
-    let mut devices = Vec::new();
-    while let Some(option) = arguments.next() {
-        match option.to_str() {
-            Some("--kernel") => guest.kernel = kernel(&mut arguments)?,
-            Some("--device") => devices.push(device(&mut arguments, &devices)?),
-            Some("--timeout") => guest.limit = seconds(&mut arguments, "--timeout")?,
-            Some("--memory") => {
-                guest.memory_mb = value(&mut arguments, "--memory", |text| text.parse().ok())?;
-            }
-            Some("--processors") => {
-                guest.processors = value(&mut arguments, "--processors", |text| text.parse().ok())?;
-            }
-            Some("--icount") => guest.counts_instructions = true,
-            Some("--") => break,
-            _ => {
-                let what = format!("vm: {option:?} is no option; before the program stands --");
-                return Err(Error::new(format!("{what}; {HELP}")));
-            }
+impl Tests {
+    /// Returns `default` with what the command line changes.
+    fn selection(self, default: Selection) -> Selection {
+        Selection {
+            kernels: self.kernel.map_or(default.kernels, |kernel| vec![kernel]),
+            limit: self.timeout.unwrap_or(default.limit),
+            filter: self.filter,
+            ..default
         }
     }
-    guest.devices = if devices.is_empty() { guest.kernel.devices().to_vec() } else { devices };
-    let command: Vec<OsString> = arguments.collect();
-    if command.is_empty() {
-        return Err(Error::new(format!("vm: the program is missing: -- PROGRAM; {HELP}")));
-    }
-    Ok(Task::Vm { guest, command })
 }
 
-/// A task without arguments.
-fn alone(name: &str, mut arguments: impl Iterator<Item = OsString>, task: Task) -> Result<Task> {
-    match arguments.next() {
-        None => Ok(task),
-        Some(surplus) => Err(Error::new(format!("{name} does not take {surplus:?}; {HELP}"))),
+impl Bench {
+    fn task(self) -> Result<Task, clap::Error> {
+        let Self { subject, kernel, devices, renew } = self;
+        let Some(subject) = Subject::from_name(&subject) else {
+            return match (kernel, &devices[..]) {
+                (None, []) => Ok(Task::BenchNull { renew }),
+                _ => Err(refused("`bench null` has neither a kernel nor a device")),
+            };
+        };
+        let kernels = match (kernel, renew) {
+            (None, false) => Kernel::RELEASED.to_vec(),
+            (None | Some(bench::BASELINE_KERNEL), true) => vec![bench::BASELINE_KERNEL],
+            (Some(kernel), false) => vec![kernel],
+            (Some(kernel), true) => {
+                let (name, baseline) = (kernel.name(), bench::BASELINE_KERNEL.name());
+                return Err(refused(&format!("baselines are of Linux {baseline}, not of {name}")));
+            }
+        };
+        let devices = distinct(devices).unwrap_or_else(|| Device::ALL.to_vec());
+        Ok(Task::Bench { subject, kernels, devices, renew })
     }
 }
 
-/// The tests that run where nothing else is said.
+/// Returns all tests, on all kernels.
 fn everything() -> Selection {
     let limit = Duration::from_secs(600);
     Selection { kernels: Kernel::ALL.to_vec(), filter: None, limit, all: false }
 }
 
-/// What a task that runs tests is to run, which without arguments is all of `selection`.
-fn selection(
-    task: &str,
-    mut selection: Selection,
-    mut arguments: impl Iterator<Item = OsString>,
-) -> Result<Selection> {
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            Some("--kernel") => selection.kernels = vec![kernel(&mut arguments)?],
-            Some("--timeout") => selection.limit = seconds(&mut arguments, "--timeout")?,
-            Some("--all") if task == "test" => selection.all = true,
-            Some(filter) if selection.filter.is_none() && !filter.starts_with('-') => {
-                selection.filter = Some(filter.to_owned());
-            }
-            _ => return Err(Error::new(format!("{task} does not take {argument:?}; {HELP}"))),
+/// Returns each device once, or `None` if there is none.
+fn distinct(devices: Vec<Device>) -> Option<Vec<Device>> {
+    let mut distinct: Vec<Device> = Vec::new();
+    for device in devices {
+        if !distinct.contains(&device) {
+            distinct.push(device);
         }
     }
-    Ok(selection)
+    (!distinct.is_empty()).then_some(distinct)
 }
 
-fn api(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    match arguments.next() {
-        Some(option) if option == "--renew" => alone("api", arguments, Task::Api { renew: true }),
-        Some(surplus) => Err(Error::new(format!("api does not take {surplus:?}; {HELP}"))),
-        None => Ok(Task::Api { renew: false }),
-    }
+fn refused(reason: &str) -> clap::Error {
+    CommandLine::command().error(ErrorKind::ArgumentConflict, reason)
 }
 
-fn fuzz(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let (mut filter, mut time) = (None, fuzz::DEFAULT_DURATION);
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            Some("--seconds") => time = seconds(&mut arguments, "--seconds")?,
-            Some(text) if filter.is_none() && !text.starts_with('-') => {
-                filter = Some(text.to_owned());
-            }
-            _ => return Err(Error::new(format!("fuzz does not take {argument:?}; {HELP}"))),
-        }
-    }
-    Ok(Task::Fuzz { filter, time })
+fn seconds(text: &str) -> Result<Duration, ParseIntError> {
+    text.parse().map(Duration::from_secs)
 }
 
-fn bench(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let Some(name) = arguments.next() else {
-        let message = format!(
-            "bench: the subject is missing: connect, data, endpoint, null or posts; {HELP}"
-        );
-        return Err(Error::new(message));
-    };
-    if name == "null" {
-        return match arguments.next() {
-            Some(option) if option == "--renew" => {
-                alone("bench null", arguments, Task::BenchNull { renew: true })
-            }
-            Some(surplus) => {
-                Err(Error::new(format!("bench null does not take {surplus:?}; {HELP}")))
-            }
-            None => Ok(Task::BenchNull { renew: false }),
-        };
-    }
-    let subject = name.to_str().and_then(Subject::from_name);
-    let subject =
-        subject.ok_or_else(|| Error::new(format!("bench does not know {name:?}; {HELP}")))?;
-    let mut chosen = None;
-    let mut devices = Vec::new();
-    let mut renew = false;
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            Some("--kernel") => chosen = Some(kernel(&mut arguments)?),
-            Some("--device") => devices.push(device(&mut arguments, &devices)?),
-            Some("--renew") => renew = true,
-            _ => return Err(Error::new(format!("bench does not take {argument:?}; {HELP}"))),
-        }
-    }
-    let devices = if devices.is_empty() { Device::ALL.to_vec() } else { devices };
-    let kernels = match (chosen, renew) {
-        (None, false) => Kernel::RELEASED.to_vec(),
-        (None | Some(bench::BASELINE_KERNEL), true) => vec![bench::BASELINE_KERNEL],
-        (Some(kernel), false) => vec![kernel],
-        (Some(kernel), true) => {
-            let (name, baseline) = (kernel.name(), bench::BASELINE_KERNEL.name());
-            let message = format!("bench: baselines are of Linux {baseline}, not of {name}");
-            return Err(Error::new(message));
-        }
-    };
-    Ok(Task::Bench { subject, kernels, devices, renew })
+fn kernels(allowed: &[Kernel]) -> impl TypedValueParser<Value = Kernel> {
+    let names = PossibleValuesParser::new(allowed.iter().map(|kernel| kernel.name()));
+    names.map(|name| Kernel::from_name(&name).expect("a name of a kernel"))
 }
 
-fn faults(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let (mut extent, mut chosen, mut words) = (Extent::Devices, Kernel::V6_12, Vec::new());
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            Some("--all") => extent = Extent::All,
-            Some("--kernel") => chosen = kernel(&mut arguments)?,
-            Some(word) if !word.starts_with('-') => words.push(argument),
-            _ => return Err(Error::new(format!("faults does not take {argument:?}; {HELP}"))),
-        }
-    }
-    Ok(Task::Faults(extent, chosen, words))
-}
-
-fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<Task> {
-    let (mut time, mut kernel_of) = (Duration::from_secs(30 * 60), Kernel::V6_12);
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            Some("--minutes") => {
-                let minutes = |text: &str| text.parse().ok().filter(|minutes: &u32| *minutes > 0);
-                let minutes = value(&mut arguments, "--minutes", minutes)?;
-                time = Duration::from_secs(u64::from(minutes) * 60);
-            }
-            Some("--kernel") => kernel_of = kernel(&mut arguments)?,
-            _ => return Err(Error::new(format!("soak does not take {argument:?}; {HELP}"))),
-        }
-    }
-    Ok(Task::Soak(time, kernel_of))
-}
-
-fn seconds(arguments: &mut impl Iterator<Item = OsString>, option: &str) -> Result<Duration> {
-    value(arguments, option, |text| text.parse().ok().map(Duration::from_secs))
-}
-
-/// A device that is none of the ones that were named before.
-fn device(arguments: &mut impl Iterator<Item = OsString>, before: &[Device]) -> Result<Device> {
-    value(arguments, "--device", |text| {
-        Device::from_link_type(text).filter(|device| !before.contains(device))
-    })
-}
-
-fn kernel(arguments: &mut impl Iterator<Item = OsString>) -> Result<Kernel> {
-    value(arguments, "--kernel", Kernel::from_name)
-}
-
-fn value<T>(
-    arguments: &mut impl Iterator<Item = OsString>,
-    option: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<T> {
-    let text =
-        arguments.next().ok_or_else(|| Error::new(format!("{option} needs a value; {HELP}")))?;
-    let value = text.to_str().and_then(read);
-    value.ok_or_else(|| Error::new(format!("{option} does not take {text:?}; {HELP}")))
+fn devices() -> impl TypedValueParser<Value = Device> {
+    let names = PossibleValuesParser::new(Device::ALL.map(Device::link_type));
+    names.map(|name| Device::from_link_type(&name).expect("a name of a device"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Task> {
-        parse(line.split_whitespace().map(OsString::from))
+    fn parsed(line: &str) -> Result<Task, clap::Error> {
+        parse(format!("xtask {line}").split_whitespace().map(OsString::from))
     }
 
     #[test]
-    fn vm_takes_options_before_the_command() {
+    fn definition_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn vm_takes_options_before_command() {
         let Ok(Task::Vm { guest, command }) = parsed(
             "vm --kernel 6.1 --device siw --timeout 7 --memory 512 --processors 3 --icount -- ls --kernel -- x",
         ) else {
@@ -377,10 +338,14 @@ mod tests {
         assert_eq!((guest.memory_mb, guest.processors.get()), (512, 3));
         assert!(guest.counts_instructions);
         assert_eq!(command, ["ls", "--kernel", "--", "x"]);
+        let Ok(Task::Vm { guest, .. }) = parsed("vm --device rxe --device rxe -- true") else {
+            panic!("refused");
+        };
+        assert_eq!(guest.devices, [Device::Rxe]);
     }
 
     #[test]
-    fn the_devices_of_the_kernel_are_there_where_none_is_named() {
+    fn vm_without_device_has_those_of_its_kernel() {
         for (line, devices) in
             [("vm -- true", &Device::ALL[..]), ("vm --kernel latest -- true", &[Device::Rxe])]
         {
@@ -416,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn bench_takes_its_subject_a_kernel_and_a_device() {
+    fn bench_takes_subject_kernel_and_device() {
         let bench = |line| match parsed(line) {
             Ok(Task::Bench { subject, kernels, devices, renew: false }) => {
                 (subject, kernels, devices)
@@ -435,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn bench_renews_the_baselines_of_one_kernel() {
+    fn bench_renews_baselines_of_one_kernel() {
         for line in ["bench posts --renew", "bench posts --renew --kernel 6.12"] {
             let Ok(Task::Bench { kernels, renew: true, .. }) = parsed(line) else {
                 panic!("{line} should renew");
@@ -447,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn soak_takes_minutes_and_a_kernel() {
+    fn soak_takes_minutes_and_kernel() {
         let soak = |line| match parsed(line) {
             Ok(Task::Soak(time, kernel)) => (time.as_secs(), kernel),
             other => panic!("{line}: {other:?}"),
@@ -459,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_takes_its_extent_and_a_kernel() {
+    fn faults_takes_extent_kernel_and_words() {
         let faults = |line| match parsed(line) {
             Ok(Task::Faults(extent, kernel, words)) => (extent, kernel, words),
             other => panic!("{line}: {other:?}"),
@@ -473,46 +438,45 @@ mod tests {
     }
 
     #[test]
-    fn api_compares_unless_it_is_to_renew() {
+    fn api_compares_or_renews() {
         assert!(matches!(parsed("api"), Ok(Task::Api { renew: false })));
         assert!(matches!(parsed("api --renew"), Ok(Task::Api { renew: true })));
         assert!(matches!(parsed("static"), Ok(Task::Static)));
     }
 
     #[test]
-    fn help_is_to_be_had_everywhere() {
-        for line in ["help", "--help", "-h", "demo --help", "vm -h", "test --help", "bench --help"]
-        {
-            assert!(matches!(parsed(line), Ok(Task::Help)), "{line}");
+    fn help_is_shown_for_each_command() {
+        for line in ["help", "--help", "-h", "demo --help", "vm -h", "test --help", "help bench"] {
+            let help = parsed(line).expect_err("help is no task");
+            assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0), "{line}");
         }
         assert!(matches!(parsed("vm -- ls --help"), Ok(Task::Vm { .. })));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_command_line_is_named() {
         for (line, part) in [
-            ("bench", "the subject is missing"),
-            ("bench latency", "bench does not know \"latency\""),
-            ("fuzz --quickly", "fuzz does not take \"--quickly\""),
-            ("bench connect quickly", "bench does not take \"quickly\""),
-            ("bench null --device rxe", "bench null does not take \"--device\""),
-            ("faults --many", "faults does not take \"--many\""),
-            ("", "a command is missing"),
-            ("fly", "unknown command \"fly\""),
-            ("api now", "api does not take \"now\""),
-            ("api --renew now", "api does not take \"now\""),
-            ("static now", "static does not take \"now\""),
-            ("ci quickly", "ci does not take \"quickly\""),
-            ("vm", "program is missing"),
-            ("vm true", "before the program stands --"),
-            ("vm --kernel", "--kernel needs a value"),
-            ("vm --kernel 5.4 -- true", "--kernel does not take \"5.4\""),
-            ("vm --device mlx5 -- true", "--device does not take"),
-            ("vm --device rxe --device rxe -- true", "--device does not take"),
-            ("vm --timeout soon -- true", "--timeout does not take"),
+            ("bench", "<SUBJECT>"),
+            ("bench latency", "invalid value 'latency'"),
+            ("fuzz --quickly", "unexpected argument '--quickly'"),
+            ("bench connect quickly", "unexpected argument 'quickly'"),
+            ("bench null --device rxe", "neither a kernel nor a device"),
+            ("faults --many", "unexpected argument '--many'"),
+            ("fly", "unrecognized subcommand 'fly'"),
+            ("tets", "a similar subcommand exists: 'test'"),
+            ("test --kernal 6.1", "a similar argument exists: '--kernel'"),
+            ("api --renew now", "unexpected argument 'now'"),
+            ("static now", "unexpected argument 'now'"),
+            ("vm", "<PROGRAM>"),
+            ("vm true", "-- <PROGRAM>"),
+            ("vm --kernel 5.4 -- true", "invalid value '5.4'"),
+            ("vm --device mlx5 -- true", "invalid value 'mlx5'"),
+            ("vm --timeout soon -- true", "invalid value 'soon'"),
         ] {
-            let error = parsed(line).unwrap_err().to_string();
-            assert!(error.contains(part), "{line}: {error}");
+            let error = parsed(line).expect_err("the line is wrong");
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains(part), "{line}: {error}");
         }
+        assert_eq!(parsed("").expect_err("there is no command").exit_code(), 2);
     }
 }

@@ -16,27 +16,14 @@ mod tasks;
 mod testbed;
 
 use std::env;
-use std::io::{self, Write};
 use std::process::ExitCode;
-
-use tool_error::{Context, Error};
 
 use crate::args::Task;
 use crate::tasks::{api, bench, ci, demo, faults, fuzz, sanitize, soak, static_build, test, vm};
 
-/// Exit status where the command line is wrong.
-const WRONG_USAGE: u8 = 2;
-
 fn main() -> ExitCode {
-    let task = match args::parse(env::args_os().skip(1)) {
-        Ok(task) => task,
-        Err(error) => return failed(&error, WRONG_USAGE),
-    };
+    let task = args::parse(env::args_os()).unwrap_or_else(|error| error.exit());
     let done = match task {
-        Task::Help => {
-            let written = io::stdout().write_all(args::USAGE.as_bytes());
-            written.map(|()| ExitCode::SUCCESS).context("say how it is used")
-        }
         Task::Demo => demo::run(None),
         Task::Api { renew } => api::run(renew),
         Task::Static => static_build::run(),
@@ -52,10 +39,8 @@ fn main() -> ExitCode {
         Task::Faults(extent, kernel, words) => faults::run(extent, kernel, words),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     };
-    done.unwrap_or_else(|error| failed(&error, vm::BED_FAILED))
-}
-
-fn failed(error: &Error, status: u8) -> ExitCode {
-    eprintln!("xtask: {error}");
-    ExitCode::from(status)
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error}");
+        ExitCode::from(vm::BED_FAILED)
+    })
 }

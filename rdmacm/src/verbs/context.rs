@@ -134,8 +134,14 @@ impl Context {
     /// A context on a driver that issues no commands of its own. Other commands succeed and return zeros.
     #[cfg(any(test, feature = "null"))]
     pub(super) fn on_null(driver: AnyDriver) -> Self {
+        Self::on_file(UverbsFile::silent(), driver)
+    }
+
+    /// A context on a driver that issues no commands of its own, whose other commands go to `file`.
+    #[cfg(any(test, feature = "null"))]
+    pub(super) fn on_file(file: UverbsFile, driver: AnyDriver) -> Self {
         let async_events = std::fs::File::open("/dev/null").expect("/dev/null").into();
-        let engine = DeviceContext::new(UverbsFile::silent(), driver);
+        let engine = DeviceContext::new(file, driver);
         Self::of(&Device::named("null0"), engine, Opened { async_events, completion_vectors: 1 })
     }
 

@@ -5,6 +5,9 @@
 //! The requests that these tests post have no memory.
 #![expect(unsafe_code, reason = "posts requests without memory")]
 
+mod buffers;
+mod memory;
+
 use super::*;
 use crate::driver::External;
 use crate::drivers::any::AnyDriver;

@@ -9,6 +9,8 @@
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
 mod queue;
+#[cfg(any(test, feature = "null"))]
+mod recording;
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -32,6 +34,8 @@ use verbs_abi::{
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 pub use self::queue::{MOST_POSTED, Polled};
+#[cfg(any(test, feature = "null"))]
+pub use self::recording::Recorder;
 use super::command::{self, Joined, Refused};
 use super::node::{NodeFailure, open_node};
 use super::ownership::WrongProcess;

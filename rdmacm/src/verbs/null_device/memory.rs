@@ -1,0 +1,217 @@
+//! Memory regions and buffers: their bounds, and their lives.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use verbs_abi::{
+    IB_USER_VERBS_CMD_DEALLOC_PD, IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_DESTROY_CQ,
+    IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_REG_MR,
+};
+
+use super::*;
+use crate::drivers::null::Null;
+use crate::sys::uverbs::{Recorder, UverbsFile};
+
+const LOCAL: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+
+/// A protection domain whose commands are recorded.
+pub(super) fn recorded() -> (ProtectionDomain, Recorder) {
+    let (file, recorder) = UverbsFile::recording();
+    let context = Context::on_file(file, AnyDriver::External(External::new(Null::default())));
+    (ProtectionDomain::new(&context).expect("protection domain"), recorder)
+}
+
+/// Returns the number of times that the kernel was asked for `command`.
+pub(super) fn count(recorder: &Recorder, command: u32) -> usize {
+    recorder.commands().into_iter().filter(|recorded| *recorded == command).count()
+}
+
+/// Marks memory: another mapping may take the address of one that has gone.
+const MARK: [u8; 16] = *b"marked by a test";
+
+/// Returns `true` if this process has the memory at `address` that begins with the [`MARK`].
+fn is_mapped(address: u64) -> bool {
+    let mut bytes = [0; MARK.len()];
+    let memory = File::open("/proc/self/mem").expect("this process's memory");
+    memory.read_exact_at(&mut bytes, address).is_ok() && bytes == MARK
+}
+
+/// Registers marked memory.
+fn marked(pd: &ProtectionDomain, length: usize) -> MemoryRegion {
+    let mut region = MemoryRegion::alloc(pd, length, LOCAL).expect("memory region");
+    region.write(0, &MARK).expect("write");
+    region
+}
+
+/// Registers buffers, the first of which is marked.
+fn marked_buffers(pd: &ProtectionDomain) -> (Vec<Buffer>, u64) {
+    let mut buffers = Buffer::alloc(pd, 2, 64).expect("buffers");
+    buffers[0][..MARK.len()].copy_from_slice(&MARK);
+    let address = buffers[0].as_ptr() as u64;
+    (buffers, address)
+}
+
+#[test]
+fn memory_is_mapped_until_deregistered() {
+    let (pd, recorder) = recorded();
+    let region = marked(&pd, 5000);
+    let address = region.addr();
+    assert_eq!(address, region.as_ptr().as_ptr() as u64);
+    assert_eq!((region.len(), region.is_empty(), is_mapped(address)), (5000, false, true));
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DEREG_MR), 0);
+    drop(region);
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DEREG_MR), 1);
+    assert!(!is_mapped(address));
+    // The region holds its domain.
+    let region = MemoryRegion::alloc(&pd, 1, LOCAL).expect("memory region");
+    drop(pd);
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DEALLOC_PD), 0);
+    region.destroy().expect("destroy");
+    let ended = [IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_DEALLOC_PD];
+    assert!(recorder.commands().ends_with(&ended), "{:?}", recorder.commands());
+}
+
+#[test]
+fn refused_deregistration_leaves_memory_mapped() {
+    let (pd, recorder) = recorded();
+    let [dropped, destroyed] = [(); 2].map(|()| marked(&pd, 4096));
+    let addresses = [dropped.addr(), destroyed.addr()];
+    recorder.refuse();
+    drop(dropped);
+    let error = destroyed.destroy().expect_err("the file refuses");
+    assert_eq!(error.error().errno(), libc::EPERM, "{}", error.error());
+    assert!(addresses.into_iter().all(is_mapped));
+    drop(error);
+    assert!(addresses.into_iter().all(is_mapped));
+}
+
+#[test]
+fn region_has_its_bounds() {
+    let (pd, _recorder) = recorded();
+    let mut region = MemoryRegion::alloc(&pd, 8, LOCAL).expect("memory region");
+    let pieces = [region.sge(..), region.sge(2..), region.sge(3..=4), region.sge(8..)];
+    let start = region.addr();
+    let pieces = pieces.map(|piece| {
+        let piece = piece.expect("within the region");
+        (piece.addr.get() - start, piece.length, piece.lkey)
+    });
+    let lkey = region.lkey();
+    assert_eq!(pieces, [(0, 8, lkey), (2, 6, lkey), (3, 2, lkey), (8, 0, lkey)]);
+    let refused = [(0, 9), (8, 9), (9, 9), (5, 4), (0, usize::MAX)];
+    for (from, to) in refused {
+        region.sge(from..to).expect_err("beyond the region");
+    }
+    region.write(2, &[1, 2, 3]).expect("write");
+    region.write(8, &[]).expect("write nothing at the end");
+    let mut read = [9; 8];
+    region.read(0, &mut read).expect("read");
+    assert_eq!(read, [0, 0, 1, 2, 3, 0, 0, 0]);
+    for offset in [6, 9, usize::MAX] {
+        region.write(offset, &[7; 3]).expect_err("beyond the region");
+        region.read(offset, &mut read[..3]).expect_err("beyond the region");
+    }
+    MemoryRegion::alloc(&pd, 0, LOCAL).expect_err("no memory");
+}
+
+#[test]
+fn shared_memory_is_registered_in_parts() {
+    let (pd, recorder) = recorded();
+    let mut memory = Memory::new(100).expect("memory");
+    memory.write(0, &MARK).expect("write");
+    memory.write(90, b"hello").expect("write");
+    assert!((memory.len(), memory.is_empty()) == (100, false));
+    let whole = MemoryRegion::share(&pd, &memory, LOCAL).expect("share");
+    let part = MemoryRegion::share_part(&pd, &memory, 90..95, LOCAL).expect("share a part");
+    assert_eq!((whole.len(), part.len(), part.addr() - whole.addr()), (100, 5, 90));
+    let mut read = [0; 5];
+    part.read(0, &mut read).expect_err("the memory is not the region's own");
+    memory.read(90, &mut read).expect("read");
+    assert_eq!(read, *b"hello");
+    for refused in [0..101, 100..100, 101..101, 90..usize::MAX] {
+        MemoryRegion::share_part(&pd, &memory, refused, LOCAL).expect_err("no part of the memory");
+    }
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 2);
+    // Each registration holds the memory.
+    let address = whole.addr();
+    drop((memory, whole));
+    assert!(is_mapped(address));
+    drop(part);
+    assert!(!is_mapped(address));
+}
+
+#[test]
+fn buffers_share_memory_without_overlap() {
+    let (pd, recorder) = recorded();
+    let mut buffers = Buffer::alloc_groups(&pd, [(2, 64), (3, 8)], 2).expect("buffers");
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 1);
+    let lengths: Vec<usize> = buffers.iter().map(|buffer| buffer.len()).collect();
+    assert_eq!(lengths, [64, 64, 8, 8, 8, 1, 1]);
+    for (index, buffer) in buffers.iter_mut().enumerate() {
+        assert_eq!(buffer.index(), index);
+        assert!(buffer.iter().all(|byte| *byte == 0), "new memory is zeroed");
+        buffer.fill(u8::try_from(index).expect("few buffers") + 1);
+    }
+    for (index, buffer) in buffers.iter().enumerate() {
+        assert!(buffer.iter().all(|byte| usize::from(*byte) == index + 1), "buffer {index}");
+        let (length, first) = (u32::try_from(buffer.len()).expect("short"), buffer.as_ptr() as u64);
+        let piece = buffer.sge(buffer.len()).expect("all of it");
+        assert_eq!((piece.addr.get(), piece.length), (first, length));
+        assert!(buffer.sge(buffer.len() + 1).is_none());
+    }
+    buffers[0][..MARK.len()].copy_from_slice(&MARK);
+    let address = buffers[0].as_ptr() as u64;
+    buffers.truncate(1);
+    assert!(is_mapped(address));
+    drop(buffers);
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DEREG_MR), 1);
+    assert!(!is_mapped(address));
+}
+
+#[test]
+fn impossible_buffers_are_refused() {
+    let (pd, recorder) = recorded();
+    let many = usize::try_from(u64::from(u32::MAX) + 1).expect("64 bits");
+    for (count, length) in [(0, 8), (1, 0), (many, 1), (1, many), (many - 1, many - 1)] {
+        let error = Buffer::alloc(&pd, count, length).expect_err("impossible");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+    }
+    let error = Buffer::alloc_groups(&pd, [(1, 8), (1, 0)], 0).expect_err("a group without bytes");
+    assert!(error.to_string().contains("1 buffers of 8 bytes and 1 buffers of 0 bytes"), "{error}");
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 0);
+}
+
+/// The kernel destroys the queue pair first: the device may use posted memory until then.
+#[test]
+fn posted_buffers_outlive_their_queue_pair() {
+    let (pd, recorder) = recorded();
+    let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
+    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
+    let mut queues = BufferQueues::new(qp).expect("queues");
+    let (mut buffers, address) = marked_buffers(&pd);
+    queues.receive(buffers.remove(0)).expect("post");
+    drop((buffers, cq));
+    assert!(is_mapped(address));
+    drop(queues);
+    assert!(!is_mapped(address));
+    let commands = recorder.commands();
+    let place = |command| commands.iter().position(|recorded| *recorded == command);
+    let destroyed = place(IB_USER_VERBS_CMD_DESTROY_QP).expect("the queue pair is destroyed");
+    let ends = [IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_DESTROY_CQ];
+    assert!(ends.into_iter().all(|end| place(end) > Some(destroyed)), "{commands:?}");
+}
+
+#[test]
+fn posted_buffers_outlive_refused_destruction() {
+    let (pd, recorder) = recorded();
+    let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
+    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
+    let mut queues = BufferQueues::new(qp).expect("queues");
+    let (mut buffers, address) = marked_buffers(&pd);
+    queues.receive(buffers.remove(0)).expect("post");
+    drop(buffers);
+    recorder.refuse();
+    drop((queues, cq, pd));
+    assert!(is_mapped(address), "the device may still write to it");
+}

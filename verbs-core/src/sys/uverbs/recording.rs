@@ -1,0 +1,79 @@
+//! A verbs file that records its commands, for tests without a kernel.
+
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use verbs_abi::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr, ib_uverbs_ex_cmd_hdr, rdma_driver_id,
+};
+
+use super::{HEADER, HEADERS, UverbsFile};
+use crate::sys::process::Process;
+
+/// The commands that were written to a [recording file](UverbsFile::recording), and the means to refuse further ones.
+#[derive(Debug)]
+pub struct Recorder {
+    file: File,
+}
+
+impl UverbsFile {
+    /// Opens a file that accepts every command, answers none, and records them.
+    ///
+    /// # Panics
+    ///
+    /// If the memory for the records cannot be had.
+    pub fn recording() -> (Self, Recorder) {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"commands", flags).expect("a file in memory"));
+        let fd = OwnedFd::from(file.try_clone().expect("a descriptor"));
+        let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
+        (Self { fd, process: Process::current(), driver }, Recorder { file })
+    }
+}
+
+impl Recorder {
+    /// Returns the numbers of the commands so far, in their order.
+    ///
+    /// # Panics
+    ///
+    /// If the file has something other than commands.
+    pub fn commands(&self) -> Vec<u32> {
+        let mut bytes =
+            vec![0; self.file.metadata().expect("a length").len().try_into().expect("64 bits")];
+        self.file.read_exact_at(&mut bytes, 0).expect("the records");
+        let mut rest = &bytes[..];
+        let mut commands = Vec::new();
+        while !rest.is_empty() {
+            let command = u32::from_ne_bytes(field(rest, 0));
+            let words = |place| usize::from(u16::from_ne_bytes(field(rest, place)));
+            let in_words = words(offset_of!(ib_uverbs_cmd_hdr, in_words));
+            let length = if command & IB_USER_VERBS_CMD_FLAG_EXTENDED == 0 {
+                in_words * 4
+            } else {
+                let provider = HEADER + offset_of!(ib_uverbs_ex_cmd_hdr, provider_in_words);
+                HEADERS + (in_words + words(provider)) * 8
+            };
+            commands.push(command & !IB_USER_VERBS_CMD_FLAG_EXTENDED);
+            rest = &rest[length..];
+        }
+        commands
+    }
+
+    /// Makes the file refuse all further commands with EPERM.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be sealed.
+    pub fn refuse(&self) {
+        fcntl(&self.file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).expect("seal the file");
+    }
+}
+
+/// Returns the bytes of a field of `record`, `place` bytes behind its beginning.
+fn field<const N: usize>(record: &[u8], place: usize) -> [u8; N] {
+    record[place..place + N].try_into().expect("a part of this length")
+}

@@ -66,7 +66,7 @@ abi_constants! {
 abi_structs! {
     table: COMMAND_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// What stands before every request.
+    /// The header of every request.
     #[derive(PartialEq, Eq, IntoBytes, Immutable)]
     pub struct rdma_ucm_cmd_hdr: size 8, align 4 {
         /// The command, one of `RDMA_USER_CM_CMD_*`.

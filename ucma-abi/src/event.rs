@@ -11,7 +11,7 @@ use crate::{rdma_ucm_conn_param, rdma_ucm_ece, rdma_ucm_ud_param};
 abi_enum! {
     table: EVENT_TYPE, header: "rdma/rdma_cm.h";
 
-    /// What happened.
+    /// The type of the event.
     pub struct rdma_cm_event_type: u32 {
         /// RESOLVE_ADDR found a device and an address.
         RDMA_CM_EVENT_ADDR_RESOLVED = 0;
@@ -78,7 +78,7 @@ abi_structs! {
         0 => uid: AlignedU64,
         /// Handle of the id or of the membership; of the new id for a connection request.
         8 => id: u32,
-        /// What happened.
+        /// The type of the event.
         12 => event: rdma_cm_event_type,
         /// Its status: 0, a negative errno, or a reason, as the event says.
         16 => status: u32,

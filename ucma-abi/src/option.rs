@@ -15,9 +15,9 @@ abi_constants! {
 
     /// Type of service: a `u8`.
     RDMA_OPTION_ID_TOS: u32 = 0;
-    /// Whether a bound address may be used again: an `int`, 0 or 1.
+    /// Allow binding to an address that is in use: an `int`, 0 or 1.
     RDMA_OPTION_ID_REUSEADDR: u32 = 1;
-    /// Whether a wildcard IPv6 address means IPv6 only: an `int`, 0 or 1.
+    /// Restrict a wildcard IPv6 address to IPv6: an `int`, 0 or 1.
     RDMA_OPTION_ID_AFONLY: u32 = 2;
     /// Local ACK timeout of the queue pair: a `u8`, 4.096 us times two to this power. Since Linux 5.1.
     RDMA_OPTION_ID_ACK_TIMEOUT: u32 = 3;

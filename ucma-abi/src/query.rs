@@ -1,4 +1,4 @@
-//! What the kernel knows of an id: QUERY_ROUTE and the forms of QUERY.
+//! Queries of an id: QUERY_ROUTE and the forms of QUERY.
 //!
 //! One request structure serves five questions with five answers, so each question is a newtype around it that fixes the
 //! option and the response.
@@ -86,7 +86,7 @@ abi_structs! {
         276 => reserved1: u32,
     }
 
-    /// What stands before the paths in the response of QUERY for paths.
+    /// The header of the paths in the response of QUERY for paths.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rdma_ucm_query_path_resp: size 8, align 4 {
         /// Number of paths that the kernel has. It stores as many as fit.
@@ -95,7 +95,7 @@ abi_structs! {
         4 => reserved: u32,
     }
 
-    /// What stands before the records in the response of QUERY for service records.
+    /// The header of the records in the response of QUERY for service records.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     #[since("6.18")]
     pub struct rdma_ucm_query_ib_service_resp: size 8, align 8, i386 4 {

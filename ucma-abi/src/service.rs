@@ -16,7 +16,7 @@ abi_constants! {
 abi_flags! {
     table: SERVICE_FLAGS, header: "rdma/rdma_user_cm.h";
 
-    /// What a service is looked up by.
+    /// The key by which a service is looked up.
     pub struct rdma_ucm_ib_service_flags: u32 {
         /// The service id holds.
         #[since("6.18")]

@@ -1,4 +1,4 @@
-//! What datagrams need: address handles and multicast groups.
+//! Address handles and multicast groups, for datagrams.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

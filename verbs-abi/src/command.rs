@@ -1,4 +1,4 @@
-//! What ties a request to its number and its response.
+//! The trait of commands: a request, its number and its response.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,7 +14,7 @@ pub trait Command: IntoBytes + Immutable + sealed::Sealed {
     /// The command's number, without `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
     const NUMBER: u32;
 
-    /// Whether the command goes by the extended header, which carries the address of the response itself.
+    /// `true` if the command has the extended header, which carries the address of the response.
     const EXTENDED: bool;
 
     /// The core response, without the driver's part; `()` where there is none.

@@ -12,7 +12,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_create_cq: size 32, align 8 {
         /// Where the response goes.
         0 => response: AlignedU64,
-        /// What events name the queue by.
+        /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
         /// Entries wanted.
         16 => cqe: u32,
@@ -27,7 +27,7 @@ crate::abi_structs! {
     /// Creates a completion queue with flags.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_create_cq: size 32, align 8 {
-        /// What events name the queue by.
+        /// The number that events of the queue carry.
         0 => user_handle: AlignedU64,
         /// Entries wanted.
         8 => cqe: u32,
@@ -55,7 +55,7 @@ crate::abi_structs! {
     /// The completion queue.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_ex_create_cq_resp: size 16, align 8 {
-        /// What CREATE_CQ answers.
+        /// The response of CREATE_CQ.
         0 => base: ib_uverbs_create_cq_resp,
         /// 0.
         8 => comp_mask: u32,

@@ -69,13 +69,13 @@ crate::abi_structs! {
         84 => max_pd: u32,
         /// RDMA reads and atomics that a queue pair serves at a time: the bound of `max_dest_rd_atomic`.
         88 => max_qp_rd_atom: u32,
-        /// The same for an end-to-end context.
+        /// RDMA reads and atomics that an end-to-end context serves at a time.
         92 => max_ee_rd_atom: u32,
         /// RDMA reads and atomics that the whole device serves at a time.
         96 => max_res_rd_atom: u32,
         /// RDMA reads and atomics that a queue pair starts at a time: the bound of `max_rd_atomic`.
         100 => max_qp_init_rd_atom: u32,
-        /// The same for an end-to-end context.
+        /// RDMA reads and atomics that an end-to-end context starts at a time.
         104 => max_ee_init_rd_atom: u32,
         /// How far atomics reach.
         108 => atomic_cap: ib_atomic_cap,
@@ -134,10 +134,10 @@ crate::abi_structs! {
         /// Operations of reliable connections, one bit each: send, receive, write, read, atomic, SRQ receive.
         #[place("per_transport_caps.rc_odp_caps")]
         8 => rc_odp_caps: u32,
-        /// The same for unreliable connections.
+        /// Operations of unreliable connections, one bit each.
         #[place("per_transport_caps.uc_odp_caps")]
         12 => uc_odp_caps: u32,
-        /// The same for datagrams.
+        /// Operations of datagrams, one bit each.
         #[place("per_transport_caps.ud_odp_caps")]
         16 => ud_odp_caps: u32,
         /// Zero.
@@ -188,7 +188,7 @@ crate::abi_structs! {
     /// All attributes of the device. A kernel that knows less fills less: `response_length` says how far.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_ex_query_device_resp: size 304, align 8 {
-        /// What QUERY_DEVICE reports.
+        /// The attributes that QUERY_DEVICE reports.
         0 => base: ib_uverbs_query_device_resp,
         /// 0.
         176 => comp_mask: u32,
@@ -206,7 +206,7 @@ crate::abi_structs! {
         232 => rss_caps: ib_uverbs_rss_caps,
         /// Work queues of type receive.
         248 => max_wq_type_rq: u32,
-        /// What raw packet queue pairs offload.
+        /// The offloads of raw packet queue pairs.
         252 => raw_packet_caps: u32,
         /// Tag matching.
         256 => tm_caps: ib_uverbs_tm_caps,
@@ -231,7 +231,7 @@ commands! {
 crate::abi_flags! {
     table: DEVICE_CAP_FLAGS, header: "rdma/ib_user_verbs.h";
 
-    /// What the device can do. Bits 9, 15, 16, 19, 22, 27, 30 to 33, 35 and 37 of old kernels mean nothing.
+    /// The capabilities of the device. Bits 9, 15, 16, 19, 22, 27, 30 to 33, 35 and 37 of old kernels mean nothing.
     pub struct ib_uverbs_device_cap_flags: u64 {
         /// Resizes the queues of a queue pair.
         IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0;
@@ -361,7 +361,7 @@ crate::abi_enum! {
 crate::abi_enum! {
     table: NODE_TYPES, header: "rdma/rdma_netlink.h";
 
-    /// What kind of node a device is, and with it the transport.
+    /// The kind of node that a device is, which determines the transport.
     pub struct rdma_node_type: u8 {
         /// Channel adapter: InfiniBand and RoCE.
         RDMA_NODE_IB_CA = 1;

@@ -21,19 +21,19 @@ crate::abi_structs! {
         0 => fd: u32,
     }
 
-    /// What a read of a completion channel gives: one event.
+    /// An event as it is read from a completion channel.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_comp_event_desc: size 8, align 8 {
         /// The `user_handle` of the completion queue.
         0 => cq_handle: AlignedU64,
     }
 
-    /// What a read of a context's asynchronous descriptor gives: one event.
+    /// An event as it is read from the asynchronous event file of a context.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_async_event_desc: size 16, align 8 {
         /// The `user_handle` of the queue concerned, or the number of the port, from 1.
         0 => element: AlignedU64,
-        /// What happened, and which of these `element` is.
+        /// The type of the event, which determines the kind of object that `element` names.
         8 => event_type: ib_event_type,
         /// Zero.
         12 => reserved: u32,

@@ -124,7 +124,7 @@ crate::abi_structs! {
         6 => out_words: u16,
     }
 
-    /// What follows the header of an extended command.
+    /// The second header, of an extended command.
     #[derive(PartialEq, Eq, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_cmd_hdr: size 16, align 8 {
         /// Address of the response; 0 exactly where there is no word of it.

@@ -20,7 +20,7 @@ crate::abi_structs! {
         24 => hca_va: AlignedU64,
         /// Protection domain.
         32 => pd_handle: u32,
-        /// What the region allows.
+        /// The access rights of the region.
         36 => access_flags: ib_uverbs_access_flags,
     }
 
@@ -52,7 +52,7 @@ crate::abi_structs! {
         32 => hca_va: AlignedU64,
         /// Protection domain.
         40 => pd_handle: u32,
-        /// What the region allows.
+        /// The access rights of the region.
         44 => access_flags: ib_uverbs_access_flags,
     }
 
@@ -113,7 +113,7 @@ commands! {
 crate::abi_flags! {
     table: ACCESS_FLAGS, header: "rdma/ib_user_ioctl_verbs.h";
 
-    /// What a memory region, or a queue pair, allows. Local reading is always allowed.
+    /// The access rights of a memory region or a queue pair. Local reading is always allowed.
     pub struct ib_uverbs_access_flags: u32 {
         /// The device writes on behalf of its owner: receives, results of reads and atomics.
         IB_UVERBS_ACCESS_LOCAL_WRITE = 1 << 0;
@@ -143,7 +143,7 @@ crate::abi_flags! {
 }
 
 crate::abi_flags! {
-    /// What REREG_MR changes.
+    /// The attributes that REREG_MR changes.
     pub struct ib_mr_rereg_flags: u32 {
         /// The memory.
         IB_MR_REREG_TRANS = 1 << 0;

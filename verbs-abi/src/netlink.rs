@@ -109,7 +109,7 @@ crate::abi_constants! {
     RDMA_NLDEV_ATTR_RES_CM_IDN: u16 = 63;
     /// Kind of soft device, string: "rxe" or "siw".
     RDMA_NLDEV_ATTR_LINK_TYPE: u16 = 65;
-    /// Whether network namespaces share devices, u8.
+    /// 1 if network namespaces share devices, u8.
     RDMA_NLDEV_SYS_ATTR_NETNS_MODE: u16 = 66;
     /// Protocol of the device, string: "ib", "roce" or "iw".
     RDMA_NLDEV_ATTR_DEV_PROTOCOL: u16 = 67;
@@ -123,9 +123,9 @@ crate::abi_constants! {
     RDMA_NLDEV_ATTR_CHARDEV: u16 = 72;
     /// Driver of the device, u32, an [`rdma_driver_id`](crate::rdma_driver_id).
     RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID: u16 = 73;
-    /// Whether completion events are moderated adaptively, u8.
+    /// 1 if completion events are moderated adaptively, u8.
     RDMA_NLDEV_ATTR_DEV_DIM: u16 = 84;
-    /// Whether registered memory survives a fork, u8.
+    /// 1 if registered memory survives a fork, u8.
     RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK: u16 = 93;
     /// Who named the device, u8.
     #[since("6.12")]

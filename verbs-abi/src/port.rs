@@ -21,7 +21,7 @@ crate::abi_structs! {
     /// Attributes of a port.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_query_port_resp: size 40, align 4 {
-        /// What the port can do.
+        /// The capabilities of the port.
         0 => port_cap_flags: ib_uverbs_query_port_cap_flags,
         /// Largest message in bytes.
         4 => max_msg_sz: u32,
@@ -161,7 +161,7 @@ crate::abi_flags! {
 crate::abi_flags! {
     table: PORT_CAP_FLAGS, header: "rdma/ib_user_ioctl_verbs.h";
 
-    /// What a port can do: CapabilityMask of PortInfo.
+    /// The capabilities of a port: CapabilityMask of PortInfo.
     pub struct ib_uverbs_query_port_cap_flags: u32 {
         /// IsSM.
         IB_UVERBS_PCF_SM = 1 << 1;

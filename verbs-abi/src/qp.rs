@@ -15,7 +15,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_create_qp: size 56, align 8 {
         /// Where the response goes.
         0 => response: AlignedU64,
-        /// What events name the queue pair by.
+        /// The number that events of the queue pair carry.
         8 => user_handle: AlignedU64,
         /// Protection domain; for XRC_TGT the XRC domain.
         16 => pd_handle: u32,
@@ -48,7 +48,7 @@ crate::abi_structs! {
     /// Creates a queue pair with flags.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_create_qp: size 64, align 8 {
-        /// What events name the queue pair by.
+        /// The number that events of the queue pair carry.
         0 => user_handle: AlignedU64,
         /// Protection domain; for XRC_TGT the XRC domain.
         8 => pd_handle: u32,
@@ -91,7 +91,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_open_qp: size 32, align 8 {
         /// Where the response goes.
         0 => response: AlignedU64,
-        /// What events name the queue pair by.
+        /// The number that events of the queue pair carry.
         8 => user_handle: AlignedU64,
         /// XRC domain.
         16 => pd_handle: u32,
@@ -127,7 +127,7 @@ crate::abi_structs! {
     /// The queue pair.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_ex_create_qp_resp: size 40, align 4 {
-        /// What CREATE_QP answers.
+        /// The response of CREATE_QP.
         0 => base: ib_uverbs_create_qp_resp,
         /// 0.
         32 => comp_mask: u32,
@@ -171,7 +171,7 @@ crate::abi_structs! {
         92 => sq_psn: u32,
         /// Number of the peer's queue pair.
         96 => dest_qp_num: u32,
-        /// What the peer may do.
+        /// The access rights of the peer.
         100 => qp_access_flags: ib_uverbs_access_flags,
         /// Index of the P_Key.
         104 => pkey_index: u16,

@@ -94,7 +94,7 @@ crate::abi_structs! {
         28 => sq_psn: u32,
         /// Queue pair number of the peer, 24 bits.
         32 => dest_qp_num: u32,
-        /// What the peer may do: `IB_ACCESS_REMOTE_WRITE` and its kind.
+        /// The access rights of the peer: `IB_ACCESS_REMOTE_WRITE` and its kind.
         36 => qp_access_flags: u32,
         /// Address of the peer.
         40 => ah_attr: ib_uverbs_ah_attr,

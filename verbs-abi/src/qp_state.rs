@@ -26,7 +26,7 @@ crate::abi_structs! {
         80 => sq_psn: u32,
         /// Number of the peer's queue pair.
         84 => dest_qp_num: u32,
-        /// What the peer may do.
+        /// The access rights of the peer.
         88 => qp_access_flags: ib_uverbs_access_flags,
         /// Index of the P_Key.
         92 => pkey_index: u16,
@@ -64,10 +64,10 @@ crate::abi_structs! {
         110 => reserved: [u8; 2],
     }
 
-    /// The same with a rate limit.
+    /// The extended MODIFY_QP, with a rate limit.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_modify_qp: size 120, align 8 {
-        /// What MODIFY_QP takes.
+        /// The request of MODIFY_QP, without its header.
         0 => base: ib_uverbs_modify_qp,
         /// Packet pacing in kbit/s.
         112 => rate_limit: u32,
@@ -75,7 +75,7 @@ crate::abi_structs! {
         116 => reserved: u32,
     }
 
-    /// What the extended MODIFY_QP answers.
+    /// The response of the extended MODIFY_QP.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_ex_modify_qp_resp: size 8, align 4 {
         /// 0.

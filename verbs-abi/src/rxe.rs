@@ -162,22 +162,22 @@ crate::abi_structs! {
     /// A send.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_send_wr: size 144, align 8 {
-        /// What the completion names the request by.
+        /// The identifier that the completion returns.
         0 => wr_id: AlignedU64,
         /// Zero.
         8 => reserved: u32,
-        /// What to do.
+        /// The operation.
         12 => opcode: ib_uverbs_wr_opcode,
         /// How to do it.
         16 => send_flags: ib_send_flags,
         /// Immediate data in network byte order, or the key to invalidate as an integer of this machine.
         20 => ex: [u8; 4],
-        /// What the opcode and the type of the queue pair need besides: [`rxe_send_wr_rdma`], [`rxe_send_wr_atomic`],
+        /// The part of the request that depends on the opcode and the type of the queue pair: [`rxe_send_wr_rdma`], [`rxe_send_wr_atomic`],
         /// [`rxe_send_wr_flush`], [`rxe_send_wr_ud`] or [`rxe_send_wr_mw`], each of which converts into it.
         24 => wr: [u8; 120],
     }
 
-    /// What RDMA writes and reads need, and atomic writes.
+    /// The part of a request for an RDMA write, RDMA read or atomic write.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     #[member("rxe_send_wr", "wr.rdma")]
     pub struct rxe_send_wr_rdma: size 16, align 8 {
@@ -189,15 +189,15 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// What atomics need.
+    /// The part of a request for an atomic operation.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     #[member("rxe_send_wr", "wr.atomic")]
     pub struct rxe_send_wr_atomic: size 32, align 8 {
         /// Address in the peer's memory region.
         0 => remote_addr: AlignedU64,
-        /// What to compare with, or to add.
+        /// The value to compare with, or to add.
         8 => compare_add: AlignedU64,
-        /// What to store if equal.
+        /// The value to store if the comparison holds.
         16 => swap: AlignedU64,
         /// Key of the peer's memory region.
         24 => rkey: u32,
@@ -205,7 +205,7 @@ crate::abi_structs! {
         28 => reserved: u32,
     }
 
-    /// What a flush needs.
+    /// The part of a request for a flush.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     #[since("6.2")]
     #[member("rxe_send_wr", "wr.flush")]
@@ -218,14 +218,14 @@ crate::abi_structs! {
         12 => rkey: u32,
         /// Placement: bit 0 global visibility, bit 1 persistence.
         16 => r#type: u8,
-        /// What to flush: 0 the range, 1 the whole region.
+        /// The extent of the flush: 0 for the range, 1 for the whole region.
         17 => level: u8,
         /// The compiler's padding.
         #[place(Padding)]
         18 => reserved: [u8; 6],
     }
 
-    /// What datagrams need.
+    /// The part of a request for a datagram.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     #[member("rxe_send_wr", "wr.ud")]
     pub struct rxe_send_wr_ud: size 120, align 8, i386 4 {
@@ -245,7 +245,7 @@ crate::abi_structs! {
         32 => av: rxe_av,
     }
 
-    /// What the bind of a memory window needs.
+    /// The part of a request to bind a memory window.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     #[member("rxe_send_wr", "wr.mw")]
     pub struct rxe_send_wr_mw: size 32, align 8 {
@@ -259,7 +259,7 @@ crate::abi_structs! {
         20 => mw_rkey: u32,
         /// Key that the window gets.
         24 => rkey: u32,
-        /// What the window allows.
+        /// The access rights of the window.
         28 => access: ib_uverbs_access_flags,
     }
 
@@ -293,7 +293,7 @@ crate::abi_structs! {
     /// An element of a ring of receives.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_recv_wqe: size 40, align 8 {
-        /// What the completion names the request by.
+        /// The identifier that the completion returns.
         0 => wr_id: AlignedU64,
         /// Zero.
         8 => reserved: u32,

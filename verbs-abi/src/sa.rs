@@ -7,7 +7,7 @@ use crate::{Be16, Be32, Be64};
 crate::abi_flags! {
     table: IB_PATH_FLAGS, header: "rdma/ib_user_sa.h";
 
-    /// What a path of [`ib_path_rec_data`] is for.
+    /// The purpose of a path of [`ib_path_rec_data`].
     pub struct ib_path_flags: u32 {
         /// The path carries management datagrams.
         IB_PATH_GMP = 1;
@@ -32,7 +32,7 @@ crate::abi_structs! {
     /// A path record in the format of the wire, with what it is for.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_path_rec_data: size 72, align 4 {
-        /// What the path is for. The kernel takes only `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`, and
+        /// The purpose of the path. The kernel takes only `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`, and
         /// reports the same.
         0 => flags: ib_path_flags,
         /// Zero.

@@ -109,13 +109,13 @@ crate::abi_structs! {
     /// An element of a ring of sends.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct siw_sqe: size 120, align 8 {
-        /// What the completion names the request by.
+        /// The identifier that the completion returns.
         0 => id: AlignedU64,
         /// How to do it.
         8 => flags: siw_wqe_flags,
         /// Scatter/gather entries.
         10 => num_sge: u8,
-        /// What to do.
+        /// The operation.
         11 => opcode: siw_opcode,
         /// Key of the peer's memory region, or the key to invalidate.
         12 => rkey: u32,
@@ -128,7 +128,7 @@ crate::abi_structs! {
     /// An element of a ring of receives.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct siw_rqe: size 112, align 8 {
-        /// What the completion names the request by.
+        /// The identifier that the completion returns.
         0 => id: AlignedU64,
         /// Only `SIW_WQE_VALID`.
         8 => flags: siw_wqe_flags,
@@ -149,7 +149,7 @@ crate::abi_structs! {
         0 => id: AlignedU64,
         /// Flags of a work request, of which `SIW_WQE_VALID` and `SIW_WQE_REM_INVAL` count.
         8 => flags: u8,
-        /// What it was.
+        /// The operation of the request.
         9 => opcode: siw_opcode,
         /// How it went.
         10 => status: siw_wc_status,
@@ -189,7 +189,7 @@ impl siw_cqe {
 crate::abi_enum! {
     table: SIW_OPCODES, header: "rdma/siw-abi.h";
 
-    /// What a work request does.
+    /// The operation of a work request.
     pub struct siw_opcode: u8 {
         /// RDMA write.
         SIW_OP_WRITE = 0;

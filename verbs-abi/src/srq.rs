@@ -12,7 +12,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_create_srq: size 32, align 8 {
         /// Where the response goes.
         0 => response: AlignedU64,
-        /// What events name the queue by.
+        /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
         /// Protection domain.
         16 => pd_handle: u32,
@@ -29,7 +29,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_create_xsrq: size 48, align 8 {
         /// Where the response goes.
         0 => response: AlignedU64,
-        /// What events name the queue by.
+        /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
         /// Type.
         16 => srq_type: ib_uverbs_srq_type,
@@ -168,7 +168,7 @@ crate::abi_enum! {
 }
 
 crate::abi_flags! {
-    /// What MODIFY_SRQ changes.
+    /// The attributes that MODIFY_SRQ changes.
     pub struct ib_srq_attr_mask: u32 {
         /// `max_wr`.
         IB_SRQ_MAX_WR = 1 << 0;

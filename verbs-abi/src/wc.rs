@@ -14,7 +14,7 @@ crate::abi_structs! {
         0 => wr_id: AlignedU64,
         /// How it went.
         8 => status: ib_wc_status,
-        /// What it was.
+        /// The operation of the request.
         12 => opcode: ib_uverbs_wc_opcode,
         /// The vendor's word on a failure.
         16 => vendor_err: u32,
@@ -27,7 +27,7 @@ crate::abi_structs! {
         28 => qp_num: u32,
         /// Queue pair of the sender, for datagrams.
         32 => src_qp: u32,
-        /// What else holds.
+        /// Flags of the completion.
         36 => wc_flags: ib_wc_flags,
         /// Index of the P_Key, on GSI queue pairs.
         40 => pkey_index: u16,
@@ -67,13 +67,13 @@ impl ib_uverbs_wc {
 crate::abi_enum! {
     /// How a work request went.
     pub struct ib_wc_status: u32 {
-        /// Well.
+        /// Success.
         IB_WC_SUCCESS = 0;
         /// The message and the local buffer do not fit.
         IB_WC_LOC_LEN_ERR = 1;
         /// The queue pair could not process the request.
         IB_WC_LOC_QP_OP_ERR = 2;
-        /// The same for an end-to-end context.
+        /// The end-to-end context could not process the request.
         IB_WC_LOC_EEC_OP_ERR = 3;
         /// A local buffer is not in a region that allows the access.
         IB_WC_LOC_PROT_ERR = 4;
@@ -117,7 +117,7 @@ crate::abi_enum! {
 crate::abi_enum! {
     table: WC_OPCODES, header: "rdma/ib_user_verbs.h";
 
-    /// What a completed work request was.
+    /// The operation of a completed work request.
     pub struct ib_uverbs_wc_opcode: u32 {
         /// Send.
         IB_UVERBS_WC_SEND = 0;
@@ -150,7 +150,7 @@ crate::abi_enum! {
 }
 
 crate::abi_flags! {
-    /// What else a completion holds.
+    /// Flags of a completion.
     pub struct ib_wc_flags: u32 {
         /// The first 40 bytes of the buffer are the GRH, or room for it.
         IB_WC_GRH = 1 << 0;

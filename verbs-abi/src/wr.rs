@@ -24,22 +24,22 @@ crate::abi_structs! {
     /// A send.
     #[derive(Default, PartialEq, Eq, IntoBytes, Immutable)]
     pub struct ib_uverbs_send_wr: size 56, align 8 {
-        /// What the completion names the request by.
+        /// The identifier that the completion returns.
         0 => wr_id: AlignedU64,
         /// Scatter/gather entries.
         8 => num_sge: u32,
-        /// What to do.
+        /// The operation.
         12 => opcode: ib_uverbs_wr_opcode,
         /// How to do it.
         16 => send_flags: ib_send_flags,
         /// Immediate data in network byte order, or the key to invalidate as an integer of this machine.
         20 => ex: [u8; 4],
-        /// What the opcode and the type of the queue pair need besides: [`ib_uverbs_send_wr_rdma`],
+        /// The part of the request that depends on the opcode and the type of the queue pair: [`ib_uverbs_send_wr_rdma`],
         /// [`ib_uverbs_send_wr_atomic`] or [`ib_uverbs_send_wr_ud`], each of which converts into it.
         24 => wr: [u8; 32],
     }
 
-    /// What RDMA writes and reads need.
+    /// The part of a request for an RDMA write or read.
     #[derive(Default, PartialEq, Eq, IntoBytes, Immutable)]
     #[member("ib_uverbs_send_wr", "wr.rdma")]
     pub struct ib_uverbs_send_wr_rdma: size 16, align 8 {
@@ -51,15 +51,15 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// What atomics need.
+    /// The part of a request for an atomic operation.
     #[derive(Default, PartialEq, Eq, IntoBytes, Immutable)]
     #[member("ib_uverbs_send_wr", "wr.atomic")]
     pub struct ib_uverbs_send_wr_atomic: size 32, align 8 {
         /// Address in the peer's memory region.
         0 => remote_addr: AlignedU64,
-        /// What to compare with, or to add.
+        /// The value to compare with, or to add.
         8 => compare_add: AlignedU64,
-        /// What to store if equal.
+        /// The value to store if the comparison holds.
         16 => swap: AlignedU64,
         /// Key of the peer's memory region.
         24 => rkey: u32,
@@ -67,7 +67,7 @@ crate::abi_structs! {
         28 => reserved: u32,
     }
 
-    /// What datagrams need.
+    /// The part of a request for a datagram.
     #[derive(Default, PartialEq, Eq, IntoBytes, Immutable)]
     #[member("ib_uverbs_send_wr", "wr.ud")]
     pub struct ib_uverbs_send_wr_ud: size 16, align 4 {
@@ -96,7 +96,7 @@ crate::abi_structs! {
         20 => wqe_size: u32,
     }
 
-    /// What POST_SEND answers.
+    /// The response of POST_SEND.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_post_send_resp: size 4, align 4 {
         /// Number, from 1, of the request that failed; 0 without failure.
@@ -106,7 +106,7 @@ crate::abi_structs! {
     /// A receive.
     #[derive(Default, PartialEq, Eq, IntoBytes, Immutable)]
     pub struct ib_uverbs_recv_wr: size 16, align 8 {
-        /// What the completion names the request by.
+        /// The identifier that the completion returns.
         0 => wr_id: AlignedU64,
         /// Scatter/gather entries.
         8 => num_sge: u32,
@@ -129,7 +129,7 @@ crate::abi_structs! {
         20 => wqe_size: u32,
     }
 
-    /// What POST_RECV answers.
+    /// The response of POST_RECV.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_post_recv_resp: size 4, align 4 {
         /// Number, from 1, of the request that failed; 0 without failure.
@@ -151,7 +151,7 @@ crate::abi_structs! {
         20 => wqe_size: u32,
     }
 
-    /// What POST_SRQ_RECV answers.
+    /// The response of POST_SRQ_RECV.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_post_srq_recv_resp: size 4, align 4 {
         /// Number, from 1, of the request that failed; 0 without failure.
@@ -173,7 +173,7 @@ union_members! {
 crate::abi_enum! {
     table: WR_OPCODES, header: "rdma/ib_user_verbs.h";
 
-    /// What a send does.
+    /// The operation of a send request.
     pub struct ib_uverbs_wr_opcode: u32 {
         /// RDMA write.
         IB_UVERBS_WR_RDMA_WRITE = 0;

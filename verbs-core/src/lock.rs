@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{LockResult, PoisonError};
 
-/// What was locked, whether or not a thread has panicked that held the lock: nothing here panics
+/// Returns the guard, whether or not a thread has panicked while it held the lock: nothing here panics
 /// half-way through a change of what a lock guards.
 pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! The same of loom, and what stands for memory that the kernel shares.
+//! The primitives of loom, and a model of the memory that the kernel shares.
 //!
 //! # Safety
 //!
@@ -17,7 +17,7 @@ pub use loom::thread;
 
 use crate::lock::unpoisoned;
 
-/// What stands for words of memory, by their addresses.
+/// The models of words of memory, by their addresses.
 struct Words<A>(StdMutex<HashMap<usize, Box<A>>>);
 
 impl<A> Default for Words<A> {
@@ -41,7 +41,7 @@ loom::lazy_static! {
     static ref ELEMENTS: Words<UnsafeCell<()>> = Words::default();
 }
 
-/// What the standard library's atomics have of their own.
+/// Operations that the atomics of the standard library have as methods.
 pub trait FromPtr<T> {
     /// The atomic that stands for the word at `word`, whose first value is what is there.
     ///

@@ -15,7 +15,7 @@ pub fn length(bytes: u64) -> Posted<u32> {
     u32::try_from(bytes).map_err(|_| PostError::Long(bytes))
 }
 
-/// The same for a kernel that adds the bytes up in a signed word.
+/// Returns [`total`] for a kernel that adds the bytes up in a signed word.
 #[inline]
 pub fn signed_length(bytes: u64) -> Posted<u32> {
     match u32::try_from(bytes) {

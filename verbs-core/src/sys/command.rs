@@ -1,4 +1,4 @@
-//! What ucma and uverbs commands have in common: one `write` of a header and a request, and how it
+//! Commands of ucma and uverbs: one `write` of a header and a request, and how it
 //! fails.
 //!
 //! # Safety
@@ -20,7 +20,7 @@ use crate::lock;
 pub enum Refused {
     /// The kernel's errno.
     Os(Errno),
-    /// The same where the number is one that only the kernel has a name for, such as 524, its
+    /// An errno for which only the kernel has a name, such as 524, its
     /// ENOTSUPP.
     Unnamed(i32),
     /// The file belongs to another process, or to other credentials.
@@ -123,7 +123,7 @@ fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> Refused {
     }
 }
 
-/// Whether the kernel accepts commands on `fd` from this thread's credentials.
+/// Returns `true` if the kernel accepts commands on `fd` from this thread's credentials.
 ///
 /// Both nodes look at the credentials first and at the length second, so a write that is too short
 /// to be a command tells the one from the other and does nothing.

@@ -26,7 +26,7 @@ pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is no
 pub struct Mapping {
     start: Start,
     length: NonZeroUsize,
-    /// What is unmapped with it.
+    /// The mapping that is unmapped with it.
     range: Arc<Range>,
 }
 
@@ -40,7 +40,7 @@ unsafe impl Send for Start {}
 // SAFETY: as above: who shares it has nothing but an address.
 unsafe impl Sync for Start {}
 
-/// What one call unmaps: a mapping, or two neighbours.
+/// The range that one call unmaps: a mapping, or two neighbors.
 #[derive(Debug)]
 struct Range {
     start: Start,
@@ -81,7 +81,7 @@ impl Mapping {
         Ok(Self::alone(Range { start: Start(start.cast()), length }))
     }
 
-    /// The same, with a page behind it that nobody may touch.
+    /// Maps memory with a page behind it that no access may touch.
     #[cfg(fuzzing)]
     pub fn guarded(length: usize) -> Result<Self, Errno> {
         let pages = length.next_multiple_of(PAGE.get());
@@ -98,7 +98,7 @@ impl Mapping {
         Self { start: range.start, length: range.length, range: Arc::new(range) }
     }
 
-    /// What unmaps `below`: the same as this, if it ends where this begins.
+    /// Returns the range that unmaps `below`: that of this mapping, if `below` ends where this mapping begins.
     fn share(&mut self, below: Range) -> Arc<Range> {
         if Arc::get_mut(&mut self.range).is_some_and(|range| range.join(&below)) {
             // Its pages are the other's now.
@@ -136,7 +136,7 @@ impl Range {
     }
 }
 
-/// Whether `length` bytes from `start` on end in the page before `next`, where they are mapped and both begin
+/// Returns `true` if `length` bytes from `start` on end in the page before `next`, where they are mapped and both begin
 /// at pages.
 fn adjoin(start: usize, length: usize, next: usize) -> bool {
     let behind = next.checked_sub(start).and_then(|distance| distance.checked_sub(length));

@@ -1,4 +1,4 @@
-//! What each process has for itself.
+//! Values that each process has for itself.
 //!
 //! # Safety
 //!

@@ -91,14 +91,14 @@ impl Process {
         }
     }
 
-    /// Whether this is surely the process that is running now. It is not known where a process has no
+    /// Returns `true` if this is surely the process that is running now. It is not known where a process has no
     /// number, or the kernel no page to keep it in.
     #[inline]
     pub fn is_surely_current(self) -> bool {
         Self::number() == self.0
     }
 
-    /// Whether this is the process that is running now.
+    /// Returns `true` if this is the process that is running now.
     #[inline]
     pub fn is_current(self) -> bool {
         self.is_surely_current() || self == Self::current()

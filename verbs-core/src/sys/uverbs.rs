@@ -41,11 +41,11 @@ use super::node::{NodeFailure, open_node};
 use super::ownership::WrongProcess;
 use super::process::Process;
 
-/// What each byte of a response holds where the kernel leaves it as it is: what an older kernel does
+/// The value of each byte of a response before the command: what an older kernel does
 /// not store is zero.
 const ZERO: u8 = 0;
 
-/// The same for a response with a descriptor: none, where zero is one.
+/// The value of each byte of a response with a descriptor: no descriptor, whereas zero is one.
 const NO_DESCRIPTOR: u8 = u8::MAX;
 
 /// The bytes in front of the request of a plain command, and of an extended one.
@@ -88,14 +88,15 @@ impl UverbsFile {
         Ok(Self { fd, process: Process::current(), driver })
     }
 
-    /// Whether commands and rings may be used at all: not in a child of the process that opened the
+    /// Returns `true` if commands and rings may be used: not in a child of the process that opened the
     /// file.
     #[inline]
     pub fn belongs_here(&self) -> bool {
         self.process.is_current()
     }
 
-    /// Whether they surely may be: where they may not, it is to be asked again.
+    /// Returns `true` if commands and rings surely may be used. After `false`,
+    /// [`belongs_here`](Self::belongs_here) decides.
     #[inline]
     pub fn surely_belongs_here(&self) -> bool {
         self.process.is_surely_current()
@@ -256,7 +257,7 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// Those of [`invoke_write`](Self::invoke_write).
+    /// The contract is that of [`invoke_write`](Self::invoke_write).
     #[inline(always)]
     unsafe fn issue(
         &self,
@@ -275,11 +276,11 @@ impl UverbsFile {
         unsafe { self.issue_otherwise(refused, word, parts, address, lengths) }
     }
 
-    /// The same where the kernel has `refused` the write.
+    /// Issues the command by ioctl after the kernel has `refused` the write.
     ///
     /// # Safety
     ///
-    /// Those of [`invoke_write`](Self::invoke_write).
+    /// The contract is that of [`invoke_write`](Self::invoke_write).
     #[cold]
     #[inline(never)]
     unsafe fn issue_otherwise(
@@ -396,7 +397,7 @@ const fn assert_has_no_memory<C: Command>() {
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
 }
 
-/// Whether what comes behind `C` has addresses: the driver's part of MODIFY_SRQ, and the requests to
+/// Returns `true` if the bytes behind `C` have addresses: the driver's part of MODIFY_SRQ, and the requests to
 /// post, whose memory the device is given.
 const fn has_addresses_behind<C: Command>() -> bool {
     matches!(

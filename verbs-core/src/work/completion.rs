@@ -1,11 +1,11 @@
-//! What became of a work request, as a completion queue tells it.
+//! Completions of work requests.
 
 use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
 use zerocopy::FromZeros;
 
 use super::{WcOpcode, WcStatus};
 
-/// What became of a work request.
+/// A completion of a work request.
 #[doc(alias = "ibv_wc")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
@@ -30,13 +30,16 @@ impl Completion {
         self.0.status
     }
 
-    /// Whether it went well.
+    /// Returns `true` if the request succeeded.
     pub fn is_success(&self) -> bool {
         self.0.status == WcStatus::IB_WC_SUCCESS
     }
 
-    /// What the request was. rxe does not say it of receives that are flushed (Linux 6.12 at least): theirs
-    /// is that of a send.
+    /// Returns the operation of the request.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe stores that of a send for receives that are flushed (Linux 6.12 at least).
     pub fn opcode(&self) -> WcOpcode {
         self.0.opcode
     }
@@ -57,8 +60,12 @@ impl Completion {
         self.0.src_qp
     }
 
-    /// Whether it is of a receive. Not known of what rxe flushes, as with [`opcode`](Self::opcode): there the
-    /// request is told by its [`wr_id`](Self::wr_id), or by a completion queue of its own for receives.
+    /// Returns `true` if the request was a receive.
+    ///
+    /// # Driver notes
+    ///
+    /// On rxe this is `false` for receives that are flushed, as their [`opcode`](Self::opcode) is that of a send. Their
+    /// [`wr_id`](Self::wr_id) tells them apart, or a completion queue for receives alone.
     pub fn is_receive(&self) -> bool {
         self.0.opcode.0 & WcOpcode::IB_WC_RECV.0 != 0
     }
@@ -77,7 +84,7 @@ impl Completion {
         self.0.invalidate_rkey().filter(|_| self.is_receive())
     }
 
-    /// Whether the first 40 bytes of a datagram's memory are a
+    /// Returns `true` if the first 40 bytes of a datagram's memory are a
     /// header. rxe says so of messages on connections too, which have none.
     #[doc(alias = "IBV_WC_GRH")]
     pub fn has_grh(&self) -> bool {
@@ -114,7 +121,7 @@ impl Completion {
         self.0.vendor_err
     }
 
-    /// What else the completion says.
+    /// Returns the flags of the completion.
     pub fn flags(&self) -> ib_wc_flags {
         self.0.wc_flags
     }

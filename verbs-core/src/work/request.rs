@@ -11,7 +11,7 @@ use super::{AccessFlags, Destination};
 pub struct SendRequest<'a> {
     /// Comes back in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub operation: SendOperation<'a>,
     /// With which local memory.
     pub payload: Payload<'a>,
@@ -19,7 +19,7 @@ pub struct SendRequest<'a> {
     pub flags: SendFlags,
 }
 
-/// What a send request does.
+/// The operation of a send request.
 ///
 /// Queue pairs of reliable connections do all but [`SendTo`](Self::SendTo), those of unreliable
 /// connections what needs no answer, those for datagrams only that one. What the device, its driver
@@ -32,7 +32,7 @@ pub enum SendOperation<'a> {
     #[doc(alias = "IBV_WR_SEND")]
     #[doc(alias = "ibv_wr_send")]
     Send,
-    /// The same with a number for the peer's completion.
+    /// Sends a message with a number, which the peer's completion has.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     #[doc(alias = "ibv_wr_send_imm")]
     SendWithImm {
@@ -72,7 +72,7 @@ pub enum SendOperation<'a> {
         /// The peer's key for it.
         rkey: u32,
     },
-    /// The same, and completes the peer's next receive, into whose memory nothing goes.
+    /// Writes to the peer's memory, and completes the peer's next receive with a number. The receive's memory stays as it is.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     #[doc(alias = "ibv_wr_rdma_write_imm")]
     WriteWithImm {
@@ -102,13 +102,13 @@ pub enum SendOperation<'a> {
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// What it is compared with.
+        /// The value that the number is compared with.
         compare: u64,
-        /// What is stored if it is equal.
+        /// The value that is stored if the comparison holds.
         swap: u64,
     },
     /// Adds `add` to eight bytes of the peer's memory, as a number of its machine that wraps around.
-    /// What was there before goes to the payload, as with [`CompareSwap`](Self::CompareSwap).
+    /// The previous value goes to the payload, as with [`CompareSwap`](Self::CompareSwap).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     #[doc(alias = "ibv_wr_atomic_fetch_add")]
     FetchAdd {
@@ -116,7 +116,7 @@ pub enum SendOperation<'a> {
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// What is added.
+        /// The value that is added.
         add: u64,
     },
     /// Writes eight bytes to the peer's memory at once, after all writes before it. There is no
@@ -127,7 +127,7 @@ pub enum SendOperation<'a> {
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// What is written, in the order of its addresses.
+        /// The bytes that are written, in the order of their addresses.
         bytes: [u8; 8],
     },
     /// Completes when what was written before it to the peer's memory is visible there, or
@@ -184,13 +184,13 @@ pub struct WindowBinding {
 }
 
 bitflags! {
-    /// What a [`SendOperation::Flush`] brings about.
+    /// The effect of a [`SendOperation::Flush`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct FlushPlacement: u8 {
-        /// What was written is visible to whoever reads the memory.
+        /// Bytes that were written are visible to all readers of the memory.
         #[doc(alias = "IBV_FLUSH_GLOBAL")]
         const GLOBAL = 1;
-        /// What was written outlasts a loss of power.
+        /// Bytes that were written outlast a loss of power.
         #[doc(alias = "IBV_FLUSH_PERSISTENT")]
         const PERSISTENT = 1 << 1;
     }

@@ -127,7 +127,7 @@ impl<E> Queue<E> {
         Ok(Slot { start, next, queue: self })
     }
 
-    /// Whether one of the indices is above the mask.
+    /// Returns `true` if one of the indices is above the mask.
     #[inline]
     fn are_out_of_range(&self, ours: u32, theirs: u32) -> bool {
         // The mask has all the bits that an index has.

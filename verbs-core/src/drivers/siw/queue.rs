@@ -173,7 +173,7 @@ impl<E> Free<'_, E> {
         self.write(offset, value.as_bytes());
     }
 
-    /// The same of bytes.
+    /// Reads an element as bytes.
     #[inline(always)]
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         let before = offset < FLAGS && bytes.len() <= FLAGS - offset;
@@ -223,7 +223,7 @@ impl<E: Work> Ring<E> {
         Ok(Free { place, start, flags, count, elements })
     }
 
-    /// Whether the kernel may not look at the element that was put last, unless it is told: it has
+    /// Returns `true` if the kernel may not look at the element that was put last without a doorbell: it has
     /// taken the one before, or there is none.
     ///
     /// While it has not, it looks at the next one once it has.
@@ -268,7 +268,7 @@ impl Leftovers {
         self.take_since(self.place.count.load(Ordering::Relaxed))
     }
 
-    /// The same by who has seen `count` elements.
+    /// [`take_all`](Self::take_all) of a caller that has seen `count` elements.
     fn take_since(&self, mut count: u32) -> Vec<u64> {
         let mask = self.place.mask;
         let mut marked = Vec::new();
@@ -484,7 +484,7 @@ impl Arming {
         unsafe { AtomicU32::from_ptr(flags.cast().as_ptr()) }
     }
 
-    /// Whether the queue was armed and no event came since.
+    /// Returns `true` if the queue was armed and no event came since.
     pub(super) fn is_set(&self) -> bool {
         // Of a completion that the library stored before, either who arms sees it, or we see that.
         fence(Ordering::SeqCst);

@@ -23,7 +23,7 @@ use crate::sys::command::{self, Joined, Refused};
 /// How many bytes may stand behind the request of a post: the ioctl counts in 16 bits.
 pub const MOST_POSTED: usize = 60_000;
 
-/// What POLL_CQ stores.
+/// The response of POLL_CQ.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Polled {
@@ -40,7 +40,7 @@ impl Polled {
         Box::new(Self::new_zeroed())
     }
 
-    /// What any bytes say of completions.
+    /// Reads completions from any bytes.
     #[cfg(fuzzing)]
     pub fn hold(input: &mut crate::testing::Input<'_>) {
         let most = usize::from(input.byte()) % (Self::MOST + 1);
@@ -57,7 +57,7 @@ impl Polled {
 }
 
 impl UverbsFile {
-    /// Whether the driver serves the plain command `number`, as far as can be seen without one: a
+    /// Returns `true` if the driver serves the plain command `number`, as far as can be seen without one: a
     /// header alone is too short for any of these, but that is not what the kernel looks at first.
     pub fn offers(&self, number: u32) -> bool {
         let header = ib_uverbs_cmd_hdr::plain(number, 0, 0).expect("nothing fits");
@@ -154,7 +154,7 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// What the command makes the kernel store at that address must fit into `response`, and memory that it
+    /// The bytes that the kernel stores at that address must fit into `response`, and memory that the command
     /// gives to the device must be that of the commands above.
     #[inline(always)]
     unsafe fn exchange(&self, frame: &[u8], response: &mut [u8]) -> Result<(), Refused> {

@@ -41,13 +41,13 @@ fn put(ring: &mut Ring<siw_sqe>, id: u64) {
     element.hand_over(siw_wqe_flags::empty());
 }
 
-/// What sends: a thread of the kernel's, or the one that rings for it to do so.
+/// The sender: a thread of the kernel, or the thread that rings the doorbell.
 struct Sender {
     place: Arc<Place>,
     state: Mutex<State>,
 }
 
-/// What the kernel's lock of the send queue guards.
+/// The state that the kernel's lock of the send queue guards.
 #[derive(Default)]
 struct State {
     /// An element was taken and is worked on.
@@ -86,7 +86,7 @@ impl Sender {
         }
     }
 
-    /// What POST_SEND does where nothing comes with it.
+    /// Models POST_SEND without a request.
     fn ring(&self) {
         let mut state = self.state.lock().expect("whole");
         if !state.busy {
@@ -127,7 +127,7 @@ fn loom_the_kernel_is_told_of_all_where_there_is_room_for_one() {
     check(|| what_the_kernel_is_told_of_is_sent(1, 2));
 }
 
-/// What a completion queue's event comes through.
+/// The channel of the events of a completion queue.
 type Wake = Arc<(Mutex<bool>, Condvar)>;
 
 fn wake(wake: &Wake) {

@@ -124,7 +124,7 @@ impl Acks {
         state.recent = 0;
     }
 
-    /// Whether an event that this thread received is still out: waiting for it here would be
+    /// Returns `true` if an event that this thread received is still out: waiting for it here would be
     /// waiting for oneself.
     pub(crate) fn held_by_this_thread(&self) -> bool {
         // In this order: what is acknowledged by now was handed out before, and what this thread holds was

@@ -154,9 +154,9 @@ pub(crate) struct Scenario {
     /// What the server prints when a client can come. Otherwise it can as soon as the server, which has an id on the
     /// device, sleeps.
     pub(crate) ready: Option<&'static str>,
-    /// Whether it waits for a time, in which nothing happens.
+    /// `true` if it waits for a time, in which nothing happens.
     pub(crate) pauses: bool,
-    /// Whether each side hears when the other goes.
+    /// `true` if each side hears when the other goes.
     pub(crate) is_connected: bool,
 }
 

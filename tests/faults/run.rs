@@ -165,7 +165,7 @@ impl Program {
         Ok(false)
     }
 
-    /// Whether its first thread waits for something.
+    /// Returns `true` if its first thread waits for something.
     fn sleeps(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         stat.is_ok_and(|stat| {

@@ -48,9 +48,9 @@ pub(crate) fn command(
 pub(crate) struct Injected {
     /// What strace says of it.
     pub(crate) call: String,
-    /// Whether it was the program's own, and not one of its start.
+    /// `true` if it was the program's own, and not one of its start.
     pub(crate) is_own: bool,
-    /// Whether it, or the same call of another thread, was to say what is wrong.
+    /// `true` if it, or the same call of another thread, was to say what is wrong.
     pub(crate) is_silenced: bool,
 }
 

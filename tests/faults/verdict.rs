@@ -97,7 +97,7 @@ pub(crate) fn of_peer(name: &str, ended: &Ended) -> Result<(), String> {
     }
 }
 
-/// Whether `name` says what it could not do.
+/// Returns `true` if `name` says what it could not do.
 fn says_what(name: &str, errors: &str) -> bool {
     let operation = last_words(name, errors).and_then(|words| words.strip_prefix("cannot "));
     operation.is_some_and(|operation| operation.contains(": "))

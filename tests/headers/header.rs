@@ -20,7 +20,7 @@ pub(crate) struct Header {
 /// What is between the braces of a structure or union.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Body {
-    /// Whether the members share their place.
+    /// `true` if the members share their place.
     pub(crate) union: bool,
     /// The members, in order.
     pub(crate) members: Vec<Member>,
@@ -33,7 +33,7 @@ pub(crate) struct Member {
     pub(crate) name: Option<String>,
     /// Its type as written, empty if `body` says it.
     pub(crate) c_type: String,
-    /// Whether it is an array of no size, behind which something else lies.
+    /// `true` if it is an array of no size, behind which something else lies.
     pub(crate) flexible: bool,
     /// Its own members, if they are defined in place.
     pub(crate) body: Option<Body>,
@@ -80,7 +80,7 @@ impl Header {
         }
     }
 
-    /// Whether the header defines a constant.
+    /// Returns `true` if the header defines a constant.
     pub(crate) fn has_constant(&self, name: &str) -> bool {
         self.constants().any(|constant| constant == name)
     }
@@ -119,7 +119,7 @@ impl Body {
         })
     }
 
-    /// Whether a member shares its place with others.
+    /// Returns `true` if a member shares its place with others.
     pub(crate) fn shares(&self, name: &str) -> bool {
         self.union
             || self.members.iter().any(|member| match (&member.name, &member.body) {

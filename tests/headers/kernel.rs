@@ -46,12 +46,12 @@ impl Kernel {
             .collect()
     }
 
-    /// Whether the kernel has what came with a version; `None` came before every kernel of the test bed.
+    /// Returns `true` if the kernel has what came with a version; `None` came before every kernel of the test bed.
     pub(crate) fn has(&self, since: Option<&str>) -> bool {
         since.is_none_or(|since| version(since) <= version(&self.name))
     }
 
-    /// Whether a header is one of the public ones, which a C program can include.
+    /// Returns `true` if a header is one of the public ones, which a C program can include.
     pub(crate) fn is_public(&self, header: &str) -> bool {
         self.directory_of(header) != self.own()
     }

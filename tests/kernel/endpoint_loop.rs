@@ -26,7 +26,7 @@ pub(crate) fn now<T>(result: Result<T>) -> Option<T> {
     }
 }
 
-/// Whether the descriptor is readable within `timeout`.
+/// Returns `true` if the descriptor is readable within `timeout`.
 pub(crate) fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool {
     let mut fds = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, timeout).expect("poll") > 0

@@ -266,7 +266,7 @@ fn siw_leaves_lying_what_comes_while_it_accepts() {
     assert!(seen, "it has read all");
 }
 
-/// Whether siw leaves what comes before `listener` accepts, until more comes.
+/// Returns `true` if siw leaves what comes before `listener` accepts, until more comes.
 fn leaves_lying(listener: &Listener) -> bool {
     const HEADER: usize = 20;
     let server = listener.local_addr().expect("an IP address");

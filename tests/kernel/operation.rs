@@ -23,7 +23,7 @@ fn shape() -> Shape {
     Shape { access, ..Shape::default() }
 }
 
-/// Whether the kernel's rxe has flush and atomic write.
+/// Returns `true` if the kernel's rxe has flush and atomic write.
 fn knows_flush() -> bool {
     promised("RDMACM_TEST_KERNEL") != "6.1"
 }

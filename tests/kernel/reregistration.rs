@@ -24,7 +24,7 @@ fn change(region: &mut MemoryRegion, change: Reregistration<'_>) -> Result<(), E
     unsafe { region.reregister(&change) }
 }
 
-/// Whether rxe can change regions.
+/// Returns `true` if rxe can change regions.
 fn known() -> bool {
     promised("RDMACM_TEST_KERNEL") != "6.1"
 }

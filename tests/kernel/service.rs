@@ -9,7 +9,7 @@ use rdmacm::{Error, ErrorKind};
 
 use crate::bed::{LONG, ask, assert_invalid, channel, id, listen, rxe};
 
-/// Whether the kernel is of the release that brought it.
+/// Returns `true` if the kernel is of the release that brought it.
 fn is_there() -> bool {
     let name = uname().expect("ask the kernel for its name");
     let release = name.release().to_str().expect("a text");

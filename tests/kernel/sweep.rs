@@ -77,12 +77,12 @@ impl Transport {
 }
 
 impl Movement {
-    /// Whether it completes a receive of the peer's.
+    /// Returns `true` if it completes a receive of the peer's.
     fn is_told(self) -> bool {
         self.is_received() || self == Self::WriteWithImm
     }
 
-    /// Whether it goes into the memory of one.
+    /// Returns `true` if it goes into the memory of one.
     fn is_received(self) -> bool {
         matches!(self, Self::Send | Self::SendWithImm | Self::SendWithInvalidate | Self::SendTo)
     }

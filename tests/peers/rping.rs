@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-/// Whether process `pid` has an id that listens.
+/// Returns `true` if process `pid` has an id that listens.
 pub(crate) fn listens(pid: u32) -> bool {
     let mut command = Command::new("rdma");
     let listed = Process::start(command.args(["res", "show", "cm_id"]), LIMIT);

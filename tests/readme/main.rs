@@ -113,7 +113,7 @@ fn the_examples_are_short_and_say_how_to_run_them() {
     }
 }
 
-/// Whether `source` has a test of this name, written out or as a row of a macro.
+/// Returns `true` if `source` has a test of this name, written out or as a row of a macro.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
     lines.iter().enumerate().any(|(at, line)| {
@@ -160,7 +160,7 @@ fn library() -> String {
     all.into_iter().flatten().map(|(_, text)| text).collect()
 }
 
-/// Whether a file is one that may have `unsafe` blocks.
+/// Returns `true` if a file is one that may have `unsafe` blocks.
 fn opens_unsafe_code(text: &str) -> bool {
     let text: String = text.split_whitespace().collect();
     ["allow", "expect", "warn"].iter().any(|level| text.contains(&format!("[{level}(unsafe_code")))

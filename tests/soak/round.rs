@@ -36,13 +36,13 @@ pub(crate) struct Round {
     pub(crate) fate: Fate,
     /// Who ends it, when all data is there; the other one waits for that.
     pub(crate) ender: Side,
-    /// Whether it is disconnected, or just dropped.
+    /// `true` if it is disconnected, or just dropped.
     pub(crate) in_order: bool,
     /// How many messages go each way, in turn. The client begins, as iWARP demands.
     pub(crate) messages: usize,
     /// Bytes of each message.
     pub(crate) size: usize,
-    /// Whether the client also writes to the server's memory, and reads that.
+    /// `true` if the client also writes to the server's memory, and reads that.
     pub(crate) remote: bool,
     /// Where all bytes come from.
     seed: u64,

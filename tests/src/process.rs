@@ -77,7 +77,7 @@ impl Process {
         self.stdout.last().map(String::as_str)
     }
 
-    /// Whether it has not ended yet.
+    /// Returns `true` if it has not ended yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("ask for the status").is_none()
     }

@@ -12,7 +12,7 @@ pub fn has_left_bytes_lying() -> bool {
     tables.iter().flatten().flat_map(|table| table.lines().skip(1)).any(lie_in)
 }
 
-/// Whether bytes lie in the connection of a line: `sl local_address rem_address st tx_queue:rx_queue ...`.
+/// Returns `true` if bytes lie in the connection of a line: `sl local_address rem_address st tx_queue:rx_queue ...`.
 fn lie_in(line: &str) -> bool {
     const ESTABLISHED: &str = "01";
     let fields: Vec<&str> = line.split_whitespace().collect();

@@ -155,7 +155,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
+    /// The errors of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         let file = &self.inner.file;
         file.check_process()

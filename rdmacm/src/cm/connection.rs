@@ -401,7 +401,7 @@ impl Inner {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }
 
-    /// Whether the connection stands, and ends when `qp` goes to ERR: then the driver itself tells the
+    /// Returns `true` if the connection stands, and ends when `qp` goes to ERR: then the driver itself tells the
     /// kernel's connection manager, and DISCONNECT, which asks the driver to close what is closed already, adds
     /// nothing to that.
     fn is_closed_by(&self, qp: &QueuePair) -> bool {

@@ -61,7 +61,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// Those of [`create_qp`](Self::create_qp) and of making the other objects.
+    /// The errors of [`create_qp`](Self::create_qp) and of making the other objects.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_ep_qp(&self, qp: &EndpointQpInit) -> Result<QueuePair> {

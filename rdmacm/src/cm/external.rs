@@ -77,7 +77,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// Those of [`reject`](Self::reject).
+    /// The errors of [`reject`](Self::reject).
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_ece(&self, private_data: &[u8]) -> Result<()> {
         let reason = ib_cm_rej_reason::IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED;

@@ -91,7 +91,7 @@ fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
 }
 
 impl AddrInfoHints {
-    /// Whether the node is a GID.
+    /// Returns `true` if the node is a GID.
     fn means_gid(&self) -> bool {
         self.family == Some(AddressFamily::Ib)
             && self.flags.contains(AddrInfoFlags::FAMILY | AddrInfoFlags::NUMERICHOST)

@@ -158,7 +158,7 @@ impl Inner {
         }
     }
 
-    /// Whether the kernel's object is destroyed. The program gets no more events then.
+    /// Returns `true` if the kernel's object is destroyed. The program gets no more events then.
     pub(super) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
     }

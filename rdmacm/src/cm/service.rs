@@ -208,7 +208,7 @@ impl Inner {
         })
     }
 
-    /// Whether the kernel knows the commands of Linux 6.18. To a command that it does not know it
+    /// Returns `true` if the kernel knows the commands of Linux 6.18. To a command that it does not know it
     /// says EINVAL, to one about an id that nobody has ENOENT.
     fn has_commands_of_6_18(&self) -> bool {
         let event = rdma_cm_event_type::RDMA_CM_EVENT_USER;

@@ -51,7 +51,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// Those of [`EventChannel::new`] and [`CmId::new`].
+    /// The errors of [`EventChannel::new`] and [`CmId::new`].
     #[doc(alias = "rdma_create_id")]
     pub fn new_sync(port_space: PortSpace) -> Result<Self> {
         Self::new_sync_with_qp_type(port_space, port_space.qp_types()[0])
@@ -87,7 +87,7 @@ impl CmId {
         self.inner.migrate(&inner, None, Some(Arc::new(SyncMode::new(channel))))
     }
 
-    /// Whether the id is synchronous.
+    /// Returns `true` if the id is synchronous.
     pub fn is_sync(&self) -> bool {
         self.inner.synchronous().is_some()
     }
@@ -134,7 +134,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// Those of that call; [`ErrorKind::Invalid`] where there is none.
+    /// The errors of that call; [`ErrorKind::Invalid`] where there is none.
     pub fn finish(&self) -> Result<()> {
         let mode = self.inner.expect_synchronous("wait for")?;
         let _turn = mode.turn(&self.inner)?;

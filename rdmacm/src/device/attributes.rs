@@ -109,7 +109,7 @@ impl Device {
         self.uverbs.as_ref()
     }
 
-    /// Whether this is the device that the connection manager means by `guid` and `index`. Linux
+    /// Returns `true` if this is the device that the connection manager means by `guid` and `index`. Linux
     /// before 5.8 does not tell the index, and sysfs never.
     pub(crate) fn is(&self, guid: Guid, index: Option<u32>) -> bool {
         let same_index = self.index.zip(index).is_none_or(|(known, meant)| known == meant);

@@ -48,7 +48,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Whether netlink lists other devices at most. What has no netlink does not know.
+/// Returns `true` if netlink lists other devices at most. What has no netlink does not know.
 pub(super) fn is_unlisted(sources: &mut Sources, guid: Guid, index: Option<u32>) -> bool {
     by_netlink(sources).is_ok_and(|listed| !listed.iter().any(|device| device.is(guid, index)))
 }

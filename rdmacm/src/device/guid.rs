@@ -65,7 +65,7 @@ impl FromStr for Guid {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Whether the GID is zero, which marks an empty slot of a GID table.
+    /// Returns `true` if the GID is zero, which marks an empty slot of a GID table.
     pub const fn is_zero(self) -> bool {
         u128::from_ne_bytes(self.0) == 0
     }

@@ -66,7 +66,7 @@ impl FromStr for LinkKind {
 ///
 /// # Errors
 ///
-/// Those of [`super::list`].
+/// The errors of [`super::list`].
 pub fn list() -> Result<Vec<Port>> {
     let sources = &mut Sources::open();
     let devices = discovery::devices(sources)?;

@@ -75,7 +75,7 @@ pub(crate) fn find(guid: Guid, index: Option<u32>) -> Result<Option<Device>> {
     discovery::find(&mut Sources::open(), guid, index)
 }
 
-/// Whether the device that an id is bound to is on its way out: the kernel takes it off its list, then
+/// Returns `true` if the device that an id is bound to is on its way out: the kernel takes it off its list, then
 /// gives each id its new state, then closes them. To a thread that has left the device's network
 /// namespace it is gone too.
 #[cold]

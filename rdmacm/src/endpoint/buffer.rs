@@ -65,7 +65,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// Those of [`set_len`](Self::set_len).
+    /// The errors of [`set_len`](Self::set_len).
     pub fn copy_from(&mut self, bytes: &[u8]) -> Result<()> {
         self.set_len(bytes.len())?;
         self.copy_from_slice(bytes);
@@ -114,7 +114,7 @@ impl Buffer {
         }
     }
 
-    /// Whether it is of the connection that has `shared`.
+    /// Returns `true` if it is of the connection that has `shared`.
     pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }

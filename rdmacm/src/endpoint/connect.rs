@@ -48,7 +48,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](Self::connect) that come at once: what is invalid, and ENODEV where no
+    /// The errors of [`connect`](Self::connect) that come at once: what is invalid, and ENODEV where no
     /// device has the [source](Self::source) address. The others come later, of the [`Connecting`].
     pub fn start(&self, server: impl Into<Address>) -> Result<Connecting> {
         self.start_by(server.into(), self.overall())

@@ -154,7 +154,7 @@ impl Connecting {
     ///
     /// # Errors
     ///
-    /// Those of [`try_wait`](Self::try_wait), but never [`ErrorKind::WouldBlock`].
+    /// The errors of [`try_wait`](Self::try_wait), but never [`ErrorKind::WouldBlock`].
     pub fn wait(mut self) -> Result<Connection> {
         loop {
             match self.try_wait() {

@@ -184,7 +184,7 @@ impl Connection {
         self.shared.abort();
     }
 
-    /// Whether the two sides have settled on reads and atomics of this side at all.
+    /// Returns `true` if the two sides have settled on reads and atomics of this side at all.
     pub(super) fn may_read(&self) -> bool {
         self.handle.may_read
     }

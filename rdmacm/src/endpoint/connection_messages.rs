@@ -71,7 +71,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Those of [`buffer`](Self::buffer) and [`post`](Self::post); [`ErrorKind::Invalid`] with
+    /// The errors of [`buffer`](Self::buffer) and [`post`](Self::post); [`ErrorKind::Invalid`] with
     /// EMSGSIZE for more than a [buffer](Settings::send_buffer_size) holds. Then, and where there is no buffer in time,
     /// nothing is sent.
     pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {

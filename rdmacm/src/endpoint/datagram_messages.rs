@@ -76,7 +76,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// Those of [`buffer`](Self::buffer) and [`post_to`](Self::post_to); [`ErrorKind::Invalid`] with
+    /// The errors of [`buffer`](Self::buffer) and [`post_to`](Self::post_to); [`ErrorKind::Invalid`] with
     /// EMSGSIZE for more than [`mtu`](Self::mtu) bytes. Then, and where there is no buffer in time,
     /// nothing is sent.
     pub fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {

@@ -16,7 +16,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// Those of `epoll_ctl`. If nothing is done about them, the descriptor becomes right with the next change.
+    /// The errors of `epoll_ctl`. If nothing is done about them, the descriptor becomes right with the next change.
     #[inline]
     pub(super) fn has_tried_in_loop<'a>(
         &'a self,

@@ -61,7 +61,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// Those of it.
+    /// The errors of it.
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave(mut self) -> Result<()> {
         self.is_left = true;

@@ -28,7 +28,7 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// Those of [`CmId::peer_addr`].
+    /// The errors of [`CmId::peer_addr`].
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
         self.id.peer_addr()
     }
@@ -37,7 +37,7 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// Those of [`CmId::local_addr`].
+    /// The errors of [`CmId::local_addr`].
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
         self.id.local_addr()
     }
@@ -46,7 +46,7 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// Those of [`CmId::context`].
+    /// The errors of [`CmId::context`].
     pub fn device(&self) -> Result<Device> {
         Ok(self.id.context()?.device().clone())
     }
@@ -91,7 +91,7 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// Those of [`accept`](Self::accept) that come at once: what is invalid, what there is not, and
+    /// The errors of [`accept`](Self::accept) that come at once: what is invalid, what there is not, and
     /// EINVAL where the peer has given up before. The others come later, of the [`Connecting`].
     pub fn start(
         self,

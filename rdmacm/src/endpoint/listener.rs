@@ -48,7 +48,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Those of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address,
+    /// The errors of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address,
     /// EADDRNOTAVAIL where this machine does not have it, EADDRINUSE.
     #[doc(alias = "rdma_listen")]
     pub fn bind(address: impl Into<Address>) -> Result<Self> {

@@ -92,7 +92,7 @@ impl Peer {
         self.inner.place.qp_num
     }
 
-    /// Whether the address handle is there.
+    /// Returns `true` if the address handle is there.
     pub(super) fn is_ready(&self) -> bool {
         self.inner.handle.get().is_some()
     }

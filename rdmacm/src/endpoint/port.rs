@@ -14,7 +14,7 @@ impl PortRetry {
         Self { left: if port == 0 { 16 } else { 0 } }
     }
 
-    /// Whether another port is to be tried after `error`.
+    /// Returns `true` if another port is to be tried after `error`.
     pub(super) fn try_another(&mut self, error: &Error) -> bool {
         let is_taken = matches!(error.errno(), libc::EADDRINUSE | libc::EADDRNOTAVAIL);
         let tries = is_taken && self.left > 0;

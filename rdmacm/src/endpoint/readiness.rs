@@ -73,7 +73,7 @@ impl Readiness {
     ///
     /// # Errors
     ///
-    /// Those of `epoll_ctl`, which a filter of system calls may refuse.
+    /// The errors of `epoll_ctl`, which a filter of system calls may refuse.
     pub(super) fn set_wakeup(&self, is_enabled: bool) -> Result<()> {
         let mut event = if is_enabled { enabled() } else { disabled() };
         self.epoll.modify(&*self.wakeup, &mut event).map_err(not_woken)

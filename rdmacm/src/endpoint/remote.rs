@@ -168,7 +168,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Those of [`post`](Self::post); [`ErrorKind::Invalid`] as with [`write`](Self::write).
+    /// The errors of [`post`](Self::post); [`ErrorKind::Invalid`] as with [`write`](Self::write).
     pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
         let operation = to.writing(offset, buffer.len())?;
         self.shared.start(Operation::Write, buffer, operation)

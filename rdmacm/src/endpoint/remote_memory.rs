@@ -109,7 +109,7 @@ impl Remote {
         self.length
     }
 
-    /// Whether there is nothing in it, which cannot be.
+    /// Returns `true` if there is nothing in it, which cannot be.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -50,7 +50,7 @@ impl SharedState {
     ///
     /// # Errors
     ///
-    /// Those of `epoll_ctl`; nothing has changed then.
+    /// The errors of `epoll_ctl`; nothing has changed then.
     #[inline]
     pub(super) fn update_wakeup(&mut self, shared: &Shared) -> Result<()> {
         let has_loop = self.waiters.has_loop();

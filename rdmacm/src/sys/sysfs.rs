@@ -40,7 +40,7 @@ impl Directory {
         Some(names)
     }
 
-    /// Whether there is such a directory.
+    /// Returns `true` if there is such a directory.
     pub(crate) fn exists(&self) -> bool {
         self.path.is_dir()
     }

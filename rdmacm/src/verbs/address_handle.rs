@@ -102,7 +102,7 @@ impl AddressHandle {
     ///
     /// # Errors
     ///
-    /// Those of [`for_reply`](Self::for_reply).
+    /// The errors of [`for_reply`](Self::for_reply).
     pub fn for_source(pd: &ProtectionDomain, source: &DatagramSource, port: u8) -> Result<Self> {
         Self::new(pd, &source.address(pd.context(), port)?)
     }

@@ -156,7 +156,7 @@ impl BufferQueues {
     ///
     /// # Errors
     ///
-    /// Those of [`send`](Self::send), and [`ErrorKind::Invalid`] if the address handle belongs to
+    /// The errors of [`send`](Self::send), and [`ErrorKind::Invalid`] if the address handle belongs to
     /// another protection domain or the queue pair has no datagrams.
     #[inline(always)]
     pub fn send_to(
@@ -294,7 +294,7 @@ impl BufferQueues {
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`](super::CompletionQueue::poll).
+    /// The errors of [`CompletionQueue::poll`](super::CompletionQueue::poll).
     pub fn poll(&mut self, mut each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
         Ok(self.poll_received(&mut each)? + self.poll_sent(each)?)
     }
@@ -303,7 +303,7 @@ impl BufferQueues {
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`](super::CompletionQueue::poll).
+    /// The errors of [`CompletionQueue::poll`](super::CompletionQueue::poll).
     pub fn poll_received(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
         let Self { rings, posted, companions, done } = self;
         let number = rings.qp().number();
@@ -315,7 +315,7 @@ impl BufferQueues {
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`](super::CompletionQueue::poll).
+    /// The errors of [`CompletionQueue::poll`](super::CompletionQueue::poll).
     pub fn poll_sent(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
         let Self { rings, posted, companions, done } = self;
         let number = rings.qp().number();

@@ -78,7 +78,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new); [`ErrorKind::Invalid`] for a vector that is none of the
+    /// The errors of [`new`](Self::new); [`ErrorKind::Invalid`] for a vector that is none of the
     /// device's [`Context::completion_vectors`].
     #[doc(alias = "comp_vector")]
     pub fn on_vector(
@@ -238,7 +238,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// Those of [`poller`](Self::poller) and [`Poller::poll`].
+    /// The errors of [`poller`](Self::poller) and [`Poller::poll`].
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         self.poll_inlined(into)

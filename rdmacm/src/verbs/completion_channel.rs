@@ -128,7 +128,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
+    /// The errors of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         self.inner.file.set_nonblocking(self.context(), nonblocking)
     }

@@ -48,7 +48,7 @@ impl Memory {
         self.mapping.len()
     }
 
-    /// Whether there is nothing in it, which cannot be.
+    /// Returns `true` if there is nothing in it, which cannot be.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

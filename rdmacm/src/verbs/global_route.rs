@@ -71,7 +71,7 @@ impl Header {
     }
 }
 
-/// Whether the last 20 bytes are an IPv4 header. Where the first ones could be IPv6 the checksum
+/// Returns `true` if the last 20 bytes are an IPv4 header. Where the first ones could be IPv6 the checksum
 /// decides: there they are the tail of an address.
 fn is_ipv4(bytes: &[u8; GRH_LENGTH]) -> bool {
     if bytes[0] >> 4 != 6 {
@@ -140,7 +140,7 @@ impl DatagramSource {
         self.header.map(|header| header.destination)
     }
 
-    /// Whether it was sent to a multicast group.
+    /// Returns `true` if it was sent to a multicast group.
     pub fn is_to_group(&self) -> bool {
         self.destination().is_some_and(is_group)
     }
@@ -189,7 +189,7 @@ impl DatagramSource {
     }
 }
 
-/// Whether it is the GID of a multicast group.
+/// Returns `true` if it is the GID of a multicast group.
 fn is_group(gid: Gid) -> bool {
     let address = Ipv6Addr::from(gid);
     let v4 = address.to_ipv4_mapped();

@@ -90,7 +90,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// Those of [`alloc`](Self::alloc), and EINVAL for an `iova` that is no multiple of the page size;
+    /// The errors of [`alloc`](Self::alloc), and EINVAL for an `iova` that is no multiple of the page size;
     /// [`ErrorKind::Invalid`] where the addresses wrap around; [`ErrorKind::Unsupported`] where the driver
     /// knows memory by its own addresses only (siw).
     #[doc(alias = "ibv_reg_mr_iova")]
@@ -124,7 +124,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// Those of [`alloc`](Self::alloc).
+    /// The errors of [`alloc`](Self::alloc).
     pub fn share(pd: &ProtectionDomain, memory: &Memory, access: AccessFlags) -> Result<Self> {
         Self::over_memory(pd, memory, 0..memory.len(), None, access)
     }
@@ -180,7 +180,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// Those of [`alloc`](Self::alloc), and EFAULT; [`ErrorKind::Invalid`] where the memory wraps around.
+    /// The errors of [`alloc`](Self::alloc), and EFAULT; [`ErrorKind::Invalid`] where the memory wraps around.
     #[doc(alias = "rdma_reg_msgs")]
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
@@ -203,7 +203,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// Those of [`register`](Self::register), and EINVAL where `iova` lies elsewhere in its page than
+    /// The errors of [`register`](Self::register), and EINVAL where `iova` lies elsewhere in its page than
     /// `start` in its; [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] as with
     /// [`alloc_at`](Self::alloc_at).
     #[doc(alias = "ibv_reg_mr_iova")]
@@ -399,7 +399,7 @@ impl MemoryRegion {
         self.length
     }
 
-    /// Whether there is nothing in it, which no region can be.
+    /// Returns `true` if there is nothing in it, which no region can be.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -162,7 +162,7 @@ impl<'a> BindRequest<'a> {
     }
 }
 
-/// Whether the library has to know which windows are bound by `qp`, those of type 2.
+/// Returns `true` if the library has to know which windows are bound by `qp`, those of type 2.
 fn keeps_keys(qp: &QueuePair) -> bool {
     // Of unreliable connections rxe invalidates nothing, and says so.
     qp.qp_type() != QpType::IB_UVERBS_QPT_UC
@@ -318,7 +318,7 @@ impl MemoryWindow {
         rkey & !0xff | rkey.wrapping_add(1) & 0xff
     }
 
-    /// Whether the kernel may destroy `qp` before the window as the process ends, and does not survive
+    /// Returns `true` if the kernel may destroy `qp` before the window as the process ends, and does not survive
     /// that.
     pub(super) fn is_too_old_for(&self, qp: &QueuePair) -> bool {
         self.mw_type() == ib_mw_type::IB_MW_TYPE_2

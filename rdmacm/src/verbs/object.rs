@@ -128,7 +128,7 @@ impl<D: Destroy> Object<D> {
         self.handle
     }
 
-    /// Whether the object is this process's to destroy, and not that of the process which forked
+    /// Returns `true` if the object is this process's to destroy, and not that of the process which forked
     /// it.
     pub(super) fn belongs_here(&self) -> bool {
         self.context.file().belongs_here()

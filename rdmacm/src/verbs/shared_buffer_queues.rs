@@ -47,7 +47,7 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// Those of [`CompletionQueue::poll`].
+    /// The errors of [`CompletionQueue::poll`].
     pub(crate) fn poll(&mut self, cq: &CompletionQueue) -> Result<()> {
         self.count = 0;
         self.count = cq.poll(&mut self.done)?;

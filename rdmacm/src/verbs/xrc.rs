@@ -211,7 +211,7 @@ impl XrcTarget {
     ///
     /// # Errors
     ///
-    /// Those of [`QueuePair::modify`](super::QueuePair::modify).
+    /// The errors of [`QueuePair::modify`](super::QueuePair::modify).
     #[doc(alias = "ibv_modify_xrc_rcv_qp")]
     pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
         const OPERATION: &str = "modify";

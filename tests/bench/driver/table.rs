@@ -86,7 +86,7 @@ impl Row {
         self.interval.unwrap_or([self.ratio; 2])
     }
 
-    /// Whether there is no goal that was missed.
+    /// Returns `true` if there is no goal that was missed.
     pub(crate) fn is_reached(&self) -> bool {
         let [low, high] = self.ends();
         match self.goal {

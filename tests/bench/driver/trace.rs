@@ -171,7 +171,7 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// Whether a call with these `arguments` takes some away.
+    /// Returns `true` if a call with these `arguments` takes some away.
     fn unmap(&mut self, arguments: &str) -> bool {
         let mut words = arguments.split([',', ')', ' ']).filter(|word| !word.is_empty());
         let (start, length) = (words.next().and_then(address), words.next());

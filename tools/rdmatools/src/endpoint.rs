@@ -38,7 +38,7 @@ impl Endpoint {
         self.qp.recv_cq()
     }
 
-    /// Whether the queue pair carries `bytes` in a request.
+    /// Returns `true` if the queue pair carries `bytes` in a request.
     pub(crate) fn has_inline(&self, bytes: u32) -> bool {
         self.qp.caps().max_inline_data >= bytes
     }

@@ -126,7 +126,7 @@ impl SendBuffer {
     ///
     /// # Errors
     ///
-    /// Those of [`set_len`](Self::set_len).
+    /// The errors of [`set_len`](Self::set_len).
     pub fn copy_from(&mut self, bytes: &[u8]) -> Result<()> {
         self.set_len(bytes.len())?;
         self.copy_from_slice(bytes);

@@ -64,7 +64,7 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// Those of [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
         self.advance()?;

@@ -65,7 +65,7 @@ impl Resources {
     ///
     /// # Errors
     ///
-    /// Those of posting. The buffers that are left are posted by the next call.
+    /// The errors of posting. The buffers that are left are posted by the next call.
     pub(super) fn post_receives(&mut self) -> Result<()> {
         while let Some(buffer) = self.unposted.pop() {
             if let Err(refused) = self.receives.post(buffer) {

@@ -31,7 +31,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// Those of [`send_queue`](Self::send_queue).
+    /// The errors of [`send_queue`](Self::send_queue).
     pub fn receive_queue(&self) -> Result<ReceiveQueue<'_>> {
         self.context().check_usable(POST_RECV, || self.subject())?;
         match self.inner.receive.lock() {
@@ -58,7 +58,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// Those of [`receive_queue`](Self::receive_queue), [`ReceiveQueue::push`] and
+    /// The errors of [`receive_queue`](Self::receive_queue), [`ReceiveQueue::push`] and
     /// [`ReceiveQueue::ring`].
     #[doc(alias = "ibv_post_recv")]
     #[doc(alias = "rdma_post_recv")]
@@ -219,7 +219,7 @@ impl ReceiveQueue<'_> {
     ///
     /// # Errors
     ///
-    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    /// The errors of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         let device = self.qp.context().engine();
         // The doorbell is due for requests that were pushed before.

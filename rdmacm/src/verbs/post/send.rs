@@ -66,7 +66,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// Those of [`send_queue`](Self::send_queue), [`SendQueue::push`] and [`SendQueue::ring`].
+    /// The errors of [`send_queue`](Self::send_queue), [`SendQueue::push`] and [`SendQueue::ring`].
     #[doc(alias = "ibv_post_send")]
     #[doc(alias = "rdma_post_send")]
     #[doc(alias = "rdma_post_sendv")]
@@ -108,7 +108,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// Those of [`send_queue`](Self::send_queue), [`SendQueue::bind_window`] and [`SendQueue::ring`].
+    /// The errors of [`send_queue`](Self::send_queue), [`SendQueue::bind_window`] and [`SendQueue::ring`].
     #[doc(alias = "ibv_bind_mw")]
     #[doc(alias = "IBV_WR_BIND_MW")]
     #[doc(alias = "ibv_wr_bind_mw")]
@@ -316,7 +316,7 @@ impl SendQueue<'_> {
     ///
     /// # Errors
     ///
-    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    /// The errors of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.push(request) }?;

@@ -45,7 +45,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// Those of [`receive_queue`](Self::receive_queue), [`SharedReceives::push`] and
+    /// The errors of [`receive_queue`](Self::receive_queue), [`SharedReceives::push`] and
     /// [`SharedReceives::ring`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
@@ -151,7 +151,7 @@ impl SharedReceives<'_> {
     ///
     /// # Errors
     ///
-    /// Those of [`push`](Self::push) and [`ring`](Self::ring).
+    /// The errors of [`push`](Self::push) and [`ring`](Self::ring).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.push(request) }?;

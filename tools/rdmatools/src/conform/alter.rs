@@ -59,7 +59,7 @@ impl Alteration {
         true
     }
 
-    /// Whether `check` is to notice. What a response holds is for scenarios; a row says what comes to pass, and how
+    /// Returns `true` if `check` is to notice. What a response holds is for scenarios; a row says what comes to pass, and how
     /// long a response is.
     fn concerns(self, check: &Check) -> bool {
         self != Self::Garbled || matches!(check.run, Run::Scenario(_))

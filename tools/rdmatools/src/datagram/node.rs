@@ -84,7 +84,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether it knows where to send.
+    /// Returns `true` if it knows where to send.
     pub(crate) fn has_peer(&self) -> bool {
         self.peer.is_some()
     }

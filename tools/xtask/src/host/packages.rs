@@ -106,7 +106,7 @@ fn while_locked(
     run()
 }
 
-/// Whether this is apt's line about a lock that another program holds.
+/// Returns `true` if this is apt's line about a lock that another program holds.
 fn is_locked(line: &str) -> bool {
     line.starts_with("E: Could not get lock ")
 }

@@ -88,7 +88,7 @@ impl<'a> Batch<'a> {
         format!("{} on {before}Linux {}{after}", self.artifact.target, self.guest.kernel.name())
     }
 
-    /// Whether the tests run in one of two guests.
+    /// Returns `true` if the tests run in one of two guests.
     pub(crate) fn is_of_two(&self) -> bool {
         self.place == Place::Pair
     }

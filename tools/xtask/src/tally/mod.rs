@@ -32,7 +32,7 @@ pub(crate) struct Tests {
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     pub(crate) counts: Counts,
-    /// Whether the program said that all is well.
+    /// `true` if the program said that all is well.
     pub(crate) success: bool,
     /// The tests that failed.
     pub(crate) failed: Vec<String>,

@@ -49,17 +49,17 @@ pub(crate) struct Selection {
     pub(crate) filter: Option<String>,
     /// How long one test may take in a guest.
     pub(crate) limit: Duration,
-    /// Whether every test runs on every kernel.
+    /// `true` if every test runs on every kernel.
     pub(crate) all: bool,
 }
 
 impl Selection {
-    /// Whether the test was meant.
+    /// Returns `true` if the test was meant.
     pub(crate) fn chooses(&self, test: &str) -> bool {
         self.filter.as_deref().is_none_or(|filter| test.contains(filter))
     }
 
-    /// Whether the test runs on a kernel. A kernel that is the only one runs all tests, as does every kernel for a
+    /// Returns `true` if the test runs on a kernel. A kernel that is the only one runs all tests, as does every kernel for a
     /// filter, which names what is wanted.
     pub(crate) fn runs_on(&self, test: &str, kernel: Kernel) -> bool {
         let everywhere = self.all || self.filter.is_some() || !self.kernels.contains(&ONE);

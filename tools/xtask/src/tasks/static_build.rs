@@ -79,7 +79,7 @@ fn build() -> Result<PathBuf> {
     Ok(directory.join(MUSL).join(PROFILE).join(TOOLS))
 }
 
-/// Whether the compiler that is installed has the standard library for musl.
+/// Returns `true` if the compiler that is installed has the standard library for musl.
 fn has_musl() -> bool {
     let mut rustc = Command::new("rustc");
     rustc.args(["--print", "target-libdir", "--target", MUSL]).current_dir(host::workspace());

@@ -178,7 +178,7 @@ pub(crate) fn build() -> Result<Vec<Artifact>> {
     host_program::build(&mut cargo)
 }
 
-/// Whether a program's ignored tests need the test bed.
+/// Returns `true` if a program's ignored tests need the test bed.
 fn needs_bed(artifact: &Artifact) -> bool {
     Path::new(&artifact.manifest) == batch::directory().join("Cargo.toml")
 }

@@ -29,7 +29,7 @@ fn complains(line: &str) -> bool {
     BEGINNINGS.iter().any(|beginning| message.starts_with(beginning))
 }
 
-/// Whether the kernel broke in a way that is known, and no fault of what ran there.
+/// Returns `true` if the kernel broke in a way that is known, and no fault of what ran there.
 pub(crate) fn broke_by_itself(console: &str) -> bool {
     let is_known = [met_stale_breakpoint, lost_gid_table, has_impossible_flags];
     console.lines().map(message).any(|message| is_known.iter().any(|is_known| is_known(message)))

@@ -47,9 +47,9 @@ pub(crate) struct Machine {
     pub(crate) initramfs: Vec<u8>,
     pub(crate) memory_mb: u32,
     pub(crate) processors: NonZeroUsize,
-    /// Whether the guest's clock counts its instructions, see [`INSTRUCTION_CLOCK`].
+    /// `true` if the guest's clock counts its instructions, see [`INSTRUCTION_CLOCK`].
     pub(crate) counts_instructions: bool,
-    /// Whether the guest may read this machine's files.
+    /// `true` if the guest may read this machine's files.
     pub(crate) host_root: bool,
     /// The wires to another machine.
     pub(crate) wires: Option<Wires>,

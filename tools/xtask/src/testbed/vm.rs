@@ -41,7 +41,7 @@ pub(crate) struct Guest {
     pub(crate) memory_mb: u32,
     pub(crate) processors: NonZeroUsize,
     pub(crate) counts_instructions: bool,
-    /// Whether rdma_cm is loaded before ib_uverbs.
+    /// `true` if rdma_cm is loaded before ib_uverbs.
     pub(crate) rdma_cm_first: bool,
 }
 

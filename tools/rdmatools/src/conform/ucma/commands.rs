@@ -59,7 +59,7 @@ pub(super) struct Response {
     pub(super) size: usize,
     /// The room that is enough.
     pub(super) least: usize,
-    /// Whether the kernel looks at the room at all.
+    /// `true` if the kernel looks at the room at all.
     pub(super) is_checked: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Command {
     /// Bytes of the core response, and those that every kernel has.
     pub(super) response: usize,
     pub(super) least: usize,
-    /// Whether what follows the core is the driver's.
+    /// `true` if what follows the core is the driver's.
     pub(super) has_driver_data: bool,
     /// Where a handle stands, and what it names.
     pub(super) handle: Option<(usize, Handle)>,

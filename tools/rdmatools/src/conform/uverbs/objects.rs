@@ -46,12 +46,12 @@ impl Own {
     /// Bytes of memory that a request has the address of.
     pub(super) const MEMORY: usize = 64;
 
-    /// Whether it is the same for all drivers.
+    /// Returns `true` if it is the same for all drivers.
     fn is_common(&self) -> bool {
         self.request == [0, 0] && self.outcomes[0] == self.outcomes[1]
     }
 
-    /// Whether a driver adds something to the response of so many bytes.
+    /// Returns `true` if a driver adds something to the response of so many bytes.
     fn is_longer_than(&self, response: usize) -> bool {
         let adds =
             |outcome: &Outcome| matches!(*outcome, Outcome::Done(length) if length > response);

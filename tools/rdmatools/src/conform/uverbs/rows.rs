@@ -334,7 +334,7 @@ impl Command {
         self.is_extended && self.support != Support::None
     }
 
-    /// Whether what follows the core request settles nothing but this.
+    /// Returns `true` if what follows the core request settles nothing but this.
     fn takes_more(&self) -> bool {
         !self.has_driver_data || self.handle.is_some()
     }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_lost_is_told_of_once_and_is_lost_still() {
+    fn lost_group_is_reported_once() {
         let mut groups = joining();
         // Where that fails, who joins is told, and nobody else.
         lose(&mut groups, ErrorKind::TimedOut);

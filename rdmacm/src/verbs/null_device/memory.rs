@@ -175,6 +175,8 @@ fn impossible_buffers_are_refused() {
         let error = Buffer::alloc(&pd, count, length).expect_err("impossible");
         assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
     }
+    let error = Buffer::alloc(&pd, 0, 8).expect_err("no buffers");
+    assert!(error.to_string().contains("register no buffers"), "{error}");
     let error = Buffer::alloc_groups(&pd, [(1, 8), (1, 0)], 0).expect_err("a group without bytes");
     assert!(error.to_string().contains("1 buffers of 8 bytes and 1 buffers of 0 bytes"), "{error}");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 0);

@@ -226,7 +226,11 @@ impl CompletionQueue {
     pub fn poller(&self) -> Result<Poller<'_>> {
         self.context().check_process(POLL, || self.inner.name())?;
         let ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
-        Ok(Poller { inner: &self.inner, ring })
+        match *ring {
+            // A guard would keep the owner of the ring from putting it back.
+            AnyCqRing::Absent(why) => Err(self.poll_error(PollError::Absent(why))),
+            _ => Ok(Poller { inner: &self.inner, ring }),
+        }
     }
 
     #[cold]

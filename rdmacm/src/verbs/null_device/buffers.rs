@@ -165,6 +165,10 @@ fn rings_return_when_queues_are_dropped() {
     let error = unsafe { qp.post_send(&send(1, SendOperation::Send)) }.expect_err("taken");
     assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
     BufferQueues::new(qp.clone()).expect_err("taken already");
+    // Guards of rings that were taken: with one of them, the rings could not be put back.
+    let guards = (qp.send_queue(), qp.receive_queue(), side.cq.poller());
+    assert!(matches!(guards, (Err(_), Err(_), Err(_))), "{guards:?}");
     drop(queues);
+    drop(guards);
     drop(BufferQueues::new(qp).expect("queues again"));
 }

@@ -10,7 +10,7 @@ use crate::driver::Posted;
 use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::verbs::queue_pair::QueuePair;
 use crate::work::ReceiveRequest;
 
@@ -35,7 +35,11 @@ impl QueuePair {
     pub fn receive_queue(&self) -> Result<ReceiveQueue<'_>> {
         self.context().check_usable(POST_RECV, || self.subject())?;
         match self.inner.receive.lock() {
-            Ok(ring) => Ok(ReceiveQueue { qp: self, ring, pushed: false }),
+            // A guard would keep the owner of the ring from putting it back.
+            Ok(ring) => match *ring {
+                AnyRecvRing::Absent(why) => Err(Error::invalid(POST_RECV, self.subject(), why)),
+                _ => Ok(ReceiveQueue { qp: self, ring, pushed: false }),
+            },
             Err(HeldByThisThread) => {
                 Err(self.held(POST_RECV, "it has the receive queue; drop that first"))
             }

@@ -5,7 +5,7 @@ use crate::driver::{PostError, Posted};
 use crate::drivers::any::AnySendRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::verbs::memory_window::{BindRequest, Invalidation};
 use crate::verbs::queue_pair::QueuePair;
 use crate::work::{Payload, SendOperation, SendRequest};
@@ -39,14 +39,20 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::DeviceGone`];
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::WouldDeadlock`] if this thread has the queue already.
+    /// - [`ErrorKind::Invalid`] if the queue pair has no such queue, or a [`BufferQueues`](crate::verbs::BufferQueues) has it.
+    /// - [`ErrorKind::DeviceGone`] if the device was removed.
+    /// - [`ErrorKind::WrongProcess`] after a fork.
     #[doc(alias = "ibv_qp_to_qp_ex")]
     #[doc(alias = "ibv_wr_start")]
     pub fn send_queue(&self) -> Result<SendQueue<'_>> {
         self.context().check_usable(POST_SEND, || self.subject())?;
         match self.inner.send.lock() {
-            Ok(ring) => Ok(SendQueue { qp: self, ring }),
+            // A guard would keep the owner of the ring from putting it back.
+            Ok(ring) => match *ring {
+                AnySendRing::Absent(why) => Err(Error::invalid(POST_SEND, self.subject(), why)),
+                _ => Ok(SendQueue { qp: self, ring }),
+            },
             Err(HeldByThisThread) => {
                 Err(self.held(POST_SEND, "it has the send queue; drop that first"))
             }

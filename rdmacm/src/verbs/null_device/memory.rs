@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use verbs_abi::{
-    IB_USER_VERBS_CMD_DEALLOC_PD, IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_DESTROY_CQ,
-    IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_REG_MR,
+    IB_USER_VERBS_CMD_DEALLOC_PD, IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_DESTROY_AH,
+    IB_USER_VERBS_CMD_DESTROY_CQ, IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_REG_MR,
 };
 
 use super::*;
@@ -216,4 +216,58 @@ fn posted_buffers_outlive_refused_destruction() {
     recorder.refuse();
     drop((queues, cq, pd));
     assert!(is_mapped(address), "the device may still write to it");
+}
+
+/// Queues for datagrams, and a buffer and the address of a peer for them.
+fn datagrams(pd: &ProtectionDomain) -> (BufferQueues, Buffer, AddressHandle) {
+    let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
+    let init = QueuePairInit::new(&cq);
+    let qp = QueuePair::with_type(pd, QpType::IB_UVERBS_QPT_UD, &init).expect("queue pair");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
+    let mut attributes = verbs_abi::ib_uverbs_ah_attr::default();
+    attributes.grh.dgid = [7; 16];
+    let address = AddressHandle::new(pd, &attributes).expect("address handle");
+    let buffer = Buffer::alloc(pd, 1, 64).expect("buffers").remove(0);
+    (BufferQueues::new(qp).expect("queues"), buffer, address)
+}
+
+/// The poll that finds the completion destroys it, or leaves that to the caller.
+#[test]
+fn datagram_holds_its_address() {
+    for is_deferred in [false, true] {
+        let (pd, recorder) = recorded();
+        let (mut queues, buffer, address) = datagrams(&pd);
+        if is_deferred {
+            queues.defer_destruction();
+        }
+        let destroyed = || count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH);
+        queues.send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
+        drop(address);
+        assert_eq!((queues.outstanding(), destroyed()), (1, 0), "the request uses the address");
+        let mut polled = Vec::new();
+        assert_eq!(
+            queues.poll(|buffer, wc| polled.push((buffer, wc.byte_len()))).expect("poll"),
+            1
+        );
+        assert_eq!((polled[0].1, queues.outstanding()), (8, 0));
+        assert_eq!((destroyed(), queues.has_released()), (usize::from(!is_deferred), is_deferred));
+        drop(queues.take_released());
+        assert_eq!((destroyed(), queues.has_released()), (1, false));
+    }
+}
+
+#[test]
+fn refused_datagram_returns_buffer_and_address() {
+    let (pd, recorder) = recorded();
+    let (mut queues, buffer, address) = datagrams(&pd);
+    let other = datagrams(&recorded().0).2;
+    let refused = queues.send_to(buffer, 8, &other, 1, 1, None).expect_err("another domain");
+    assert!(refused.error.to_string().contains("another protection domain"), "{}", refused.error);
+    assert_eq!(queues.outstanding(), 0);
+    let buffer = refused.buffer.expect("the buffer comes back");
+    // An address of a request that was refused is not held by a later request.
+    queues.send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
+    queues.poll(|_, _| ()).expect("poll");
+    drop(address);
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 1);
 }

@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: what every change must pass.
 
-use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::fs;
+use std::process::{self, Command, ExitCode};
+use std::time::{Instant, SystemTime};
 
 use tool_error::{Context, Error, Result};
 
@@ -51,11 +52,25 @@ fn checks(tests: &mut Tests) {
     step(tests, "lints without features", || cargo(&plain));
     let documentation = ["doc", "--workspace", "--all-features", "--no-deps"];
     step(tests, "documentation", || cargo(&documentation));
-    step(tests, "packages", || cargo(&PACKAGE));
+    step(tests, "packages", packages);
     step(tests, "minimum Rust version", || Rust::minimum().and_then(|rust| rust.check()));
     step(tests, "public interface", || succeeded(api::run(false)?));
     step(tests, "demonstration", || succeeded(demo::run(None)?));
     step(tests, "static program", || succeeded(static_build::run_beside_tests()?));
+}
+
+/// Packs the crates in a folder of their own.
+///
+/// cargo unpacks a packed crate into its home, by the path of the folder and the version of the crate, once: in the folder of
+/// an earlier run, the crates would be built with the crates of that run.
+fn packages() -> Result<()> {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since_epoch.map_or(0, |time| time.as_secs());
+    let folder = host::build_directory().join(format!("package-{seconds}-{}", process::id()));
+    let path = folder.to_str().ok_or_else(|| Error::new("the target directory is no text"))?;
+    let packed = cargo(&[&PACKAGE[..], &["--target-dir", path]].concat());
+    packed?;
+    fs::remove_dir_all(&folder).context("remove the folder of the packages")
 }
 
 /// Runs a step and says how long it took.

@@ -260,14 +260,21 @@ fn datagram_holds_its_address() {
 fn refused_datagram_returns_buffer_and_address() {
     let (pd, recorder) = recorded();
     let (mut queues, buffer, address) = datagrams(&pd);
-    let other = datagrams(&recorded().0).2;
+    let (other_pd, other_recorder) = recorded();
+    let other = datagrams(&other_pd).2;
     let refused = queues.send_to(buffer, 8, &other, 1, 1, None).expect_err("another domain");
     assert!(refused.error.to_string().contains("another protection domain"), "{}", refused.error);
     assert_eq!(queues.outstanding(), 0);
+    drop(other);
+    assert_eq!(count(&other_recorder, IB_USER_VERBS_CMD_DESTROY_AH), 1, "no request holds it");
+    // A refused request leaves the address of another one alone.
     let buffer = refused.buffer.expect("the buffer comes back");
-    // An address of a request that was refused is not held by a later request.
     queues.send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
-    queues.poll(|_, _| ()).expect("poll");
     drop(address);
+    let buffer = Buffer::alloc(&pd, 1, 8).expect("buffers").remove(0);
+    let write = SendOperation::Write { remote_addr: 0, rkey: 0 };
+    queues.send(buffer, 8, write).expect_err("the driver has only sends");
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 0, "the datagram uses it");
+    queues.poll(|_, _| ()).expect("poll");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 1);
 }

@@ -271,7 +271,8 @@ fn a_connection_ends_meanwhile(address: SocketAddr) {
             server.io.done(wr_id);
         }
         client.id.disconnect().expect("it waits for nobody");
-        assert!(poster.join().expect("the poster lives") > 16);
+        // A poster that has slept since the last receive was taken has posted no more.
+        assert!(poster.join().expect("the poster lives") >= 16);
     });
     server_channel.expect_event(EventType::Disconnected).expect("the server hears of it");
     server.id.disconnect().expect("disconnect");

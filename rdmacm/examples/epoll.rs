@@ -12,7 +12,7 @@ const LISTENER: u64 = 0;
 /// How long a client may take that has asked, to hear the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a call that does not wait has got; `None` where it would have to.
+/// Returns the result of a call that does not wait, or `None` if the call would have to wait.
 fn now<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(error) if *error.kind() == ErrorKind::WouldBlock => Ok(None),

@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const PIECE: usize = 64 * 1024;
 /// So many pieces are on their way, or wait at the receiver. Each is a write and a message.
 const WINDOW: u32 = 16;
-/// What messages begin with: what is wanted follows, or text that says why it cannot be.
+/// The first byte of a message. The rest is the request, or the reason why it is refused.
 const GOOD: u8 = 0;
 const BAD: u8 = 1;
 

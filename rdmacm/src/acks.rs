@@ -65,7 +65,7 @@ impl Receivers {
     }
 }
 
-/// What has events that are counted.
+/// An object whose events are counted.
 pub(crate) trait Counted: Send + Sync + 'static {
     /// The count of its events.
     fn acks(&self) -> &Acks;

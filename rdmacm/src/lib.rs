@@ -55,7 +55,7 @@
 //!
 //! # Parameters
 //!
-//! What takes many parameters takes a struct of them, which has a default, or a `new` where something has
+//! A call with many parameters takes a struct of them, which has a default, or a `new` where something has
 //! to be named. A struct expression names those that are to be otherwise and ends with
 //! `..Default::default()`: one that does not is refused for the lack of a field `non_exhaustive`, which is
 //! not for programs to name. So fields can be added. A work request, and what has the format of a wire or

@@ -109,7 +109,7 @@ impl<T> Registry<T> {
         slot.object.upgrade()
     }
 
-    /// The same with the token that the number is.
+    /// Returns the object with the token that the number is.
     pub(crate) fn get_with_token(&self, number: u64) -> Option<(Token, Arc<T>)> {
         let object = self.get(number)?;
         Some((Token(NonZeroU64::new(number)?), object))

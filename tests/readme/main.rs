@@ -18,7 +18,7 @@ fn readme_shows_compiled_program() {
 }
 
 /// Folders whose documentation has sentences that begin with one of [`RIDDLES`]: it is to be rewritten. The list only shrinks.
-const UNREVISED: [&str; 3] = ["rdmacm", "tests", "tools"];
+const UNREVISED: [&str; 4] = ["rdmacm/src/endpoint/", "rdmacm/src/verbs/", "tests/", "tools/"];
 /// Beginnings of sentences that name their subject by a clause, or not at all.
 const RIDDLES: [&str; 4] = ["What ", "The same", "Those of ", "Whether "];
 
@@ -26,10 +26,11 @@ const RIDDLES: [&str; 4] = ["What ", "The same", "Those of ", "Whether "];
 fn documentation_names_its_subjects() {
     let mut riddles = Vec::new();
     for folder in ["rdmacm", "tests", "tools", "ucma-abi", "verbs-abi", "verbs-core"] {
-        if UNREVISED.contains(&folder) {
-            continue;
-        }
         for (path, text) in files(folder) {
+            let path = format!("{folder}/{path}");
+            if UNREVISED.iter().any(|unrevised| path.starts_with(unrevised)) {
+                continue;
+            }
             for (number, line) in text.lines().enumerate() {
                 let line = line.trim_start();
                 let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use super::*;
 use crate::concurrent::{check, reads, writes};
 
-/// What the threads that have events write to, and who waited for them frees.
+/// The memory that threads with events write to, and that the thread which waited for them frees.
 #[derive(Clone)]
 struct Object(Arc<u64>);
 

@@ -37,7 +37,7 @@ bitflags! {
     }
 }
 
-/// What [`getaddrinfo`] is to find. `struct rdma_addrinfo`, as hints.
+/// The hints of [`getaddrinfo`]: `struct rdma_addrinfo`.
 ///
 /// Made from its default: see [Parameters](crate#parameters).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub struct AddrInfo {
     /// Paths to the peer, in place of resolving a route. [`getaddrinfo`] leaves them empty: the C
     /// library has them from the ibacm service, which this one does not ask.
     pub route: Vec<ib_path_rec_data>,
-    /// What goes before the program's own private data. Empty for the same reason.
+    /// The bytes in front of the program's own private data. Empty for the same reason.
     pub connect: Vec<u8>,
 }
 

@@ -14,7 +14,7 @@ use crate::addr::{self, Address, Encoded};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// What ENODEV means of an address.
+/// The meaning of ENODEV for an address.
 const NO_DEVICE: &str =
     "no RDMA device leads there: try the address of a network device that has one";
 
@@ -176,7 +176,7 @@ impl CmId {
     }
 }
 
-/// What the kernel counts timeouts in: at least 1 for any time at all, as 0 means something else or
+/// Returns `timeout` in the unit of the kernel: at least 1 for any time at all, as 0 means something else or
 /// is refused.
 pub(super) fn milliseconds(timeout: Duration) -> u32 {
     let rounded_up = timeout.as_nanos().div_ceil(1_000_000);

@@ -71,7 +71,7 @@ impl ChannelInner {
         self.run(|file| file.command(request))
     }
 
-    /// The same with what sends a command.
+    /// Calls `command`, which sends a command, as [`command`](Self::command) does.
     pub(super) fn run<T>(
         &self,
         command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,

@@ -1,4 +1,4 @@
-//! What a forked child gets of its parent's channels and ids: refusals, whatever locks the threads of
+//! Calls of a forked child on its parent's channels and ids: refusals, whatever locks the threads of
 //! the parent held.
 
 use std::cell::RefCell;

@@ -15,7 +15,7 @@ impl Inner {
         self.run(|file| file.command(request))
     }
 
-    /// The same with what sends a command.
+    /// Calls `command`, which sends a command on the file of the channel, as [`send`](Self::send) does.
     pub(super) fn run<T>(
         &self,
         command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
@@ -30,7 +30,7 @@ impl Inner {
         }
     }
 
-    /// The same, for `operation` on `subject`.
+    /// Sends a command for `operation` on `subject`, which the error names.
     pub(super) fn command<C: Command>(
         &self,
         operation: &'static str,

@@ -28,7 +28,7 @@ use crate::verbs::{
     Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
 };
 
-/// What EINVAL says of attributes that the kernel does not know.
+/// The meaning of EINVAL for attributes that the kernel does not know.
 const OUT_OF_STATE: &str =
     "its connection is not in a state that has them: the peer may have given up";
 
@@ -343,7 +343,7 @@ impl CmId {
         self.inner.confirm()
     }
 
-    /// What the connection manager knows of the attributes that a queue pair needs to go to
+    /// Returns the attributes, as far as the connection manager knows them, with which a queue pair goes to
     /// `state`: for [`QueuePair::modify`] of a queue pair that is not the id's own.
     ///
     /// `RDMA_USER_CM_CMD_INIT_QP_ATTR`.
@@ -415,7 +415,7 @@ impl Inner {
         transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
     }
 
-    /// What the connection manager knows of the attributes that a queue pair needs to go to
+    /// Returns the attributes, as far as the connection manager knows them, with which a queue pair goes to
     /// `state`.
     fn init_qp_attr(&self, state: QpState) -> Result<ib_uverbs_qp_attr> {
         let request = rdma_ucm_init_qp_attr {
@@ -446,7 +446,7 @@ impl Inner {
         param
     }
 
-    /// What can be said of `param` before the kernel is asked.
+    /// Checks `param` before the kernel is asked.
     fn check(
         &self,
         operation: &'static str,
@@ -524,7 +524,7 @@ impl Inner {
     }
 }
 
-/// What `param` asks for, [`ConnParam::MAX`] being the `most` that there is.
+/// Returns the depths of `param`, with `most` in place of [`ConnParam::MAX`].
 fn settled(param: &ConnParam, most: Depths) -> Depths {
     let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
     Depths {

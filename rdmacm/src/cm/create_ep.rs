@@ -27,7 +27,7 @@ impl CmId {
     /// each) and ready for [`connect`](Self::connect), which puts `info.connect` before the program's
     /// private data.
     ///
-    /// What C calls `rdma_destroy_ep` is [`destroy`](Self::destroy).
+    /// The counterpart of `rdma_destroy_ep` is [`destroy`](Self::destroy).
     ///
     /// # Errors
     ///

@@ -89,8 +89,8 @@ impl EventChannel {
         expected(self.get_event()?, wanted)
     }
 
-    /// The same with a deadline, as [`get_event_timeout`](Self::get_event_timeout) has one: without an
-    /// event within `timeout` it is [`ErrorKind::TimedOut`].
+    /// Waits for the `wanted` event as [`expect_event`](Self::expect_event) does, but for at most `timeout`: without an
+    /// event it fails with [`ErrorKind::TimedOut`].
     ///
     /// `Established` and `ConnectRequest` are up to the peer's program, and may never come; what a
     /// program resolves comes within the time that it gives to that.
@@ -150,7 +150,7 @@ impl EventChannel {
         Some(Event::new(facts, id.received(&self.inner)))
     }
 
-    /// The same for a request, which carries the listener's number and the new id's handle.
+    /// Returns the event of a request, which carries the listener's number and the new id's handle.
     fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
         self.inner.collect(raw.handle());
         let listener = IDS.get(raw.uid());
@@ -174,7 +174,7 @@ impl EventChannel {
         Some(Event { request, ..Event::new(facts, listener.received(&self.inner)) })
     }
 
-    /// The same for an event of a multicast group, which carries the group's number and counts for
+    /// Returns the event of a multicast group, which carries the group's number and counts for
     /// group and id.
     fn deliver_multicast(&self, raw: &RawEvent) -> Option<Event> {
         let group = GROUPS.get(raw.uid())?;

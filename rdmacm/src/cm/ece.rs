@@ -9,7 +9,7 @@ use ucma_abi::rdma_ucm_ece;
 pub struct Ece {
     /// The vendor, 24 bits; 0 where there is no ECE.
     pub vendor_id: u32,
-    /// What can be done, in the vendor's terms.
+    /// The options, in the vendor's terms.
     pub options: u32,
 }
 

@@ -20,12 +20,12 @@ pub struct EndpointQpInit {
     /// Where its sends complete; without one a queue of its own, with a channel of its own, for as
     /// many completions as the queue pair holds sends.
     pub send_cq: Option<CompletionQueue>,
-    /// The same for receives. With a shared receive queue, for as many as that held when it was made.
+    /// The completion queue of receives. With a shared receive queue, it holds as many as that held when it was made.
     pub recv_cq: Option<CompletionQueue>,
     /// Where its receives come from; without one the id's, and where that has none a receive queue
     /// of its own.
     pub srq: Option<SharedReceiveQueue>,
-    /// What it must hold, at least.
+    /// The smallest capacities of the queue pair.
     pub caps: QueuePairCaps,
     /// Every send makes a completion, whether it asks for one or not.
     pub signal_all: bool,

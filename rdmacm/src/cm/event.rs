@@ -61,7 +61,7 @@ impl Event {
         Self { request: None, facts, unacknowledged: None, group_unacknowledged: None }
     }
 
-    /// What happened.
+    /// Returns the type of the event.
     pub fn event_type(&self) -> EventType {
         self.facts.event_type
     }
@@ -117,7 +117,7 @@ impl Event {
         }
     }
 
-    /// What the peer's program sent along; empty where the event has nothing.
+    /// Returns the private data of the peer's program; empty if the event has none.
     ///
     /// On InfiniBand and RoCE the length is that of the message's field, and what the peer did not
     /// fill is zero.
@@ -141,7 +141,7 @@ impl Event {
         self.request.take()
     }
 
-    /// What the peer said, with `Rejected`.
+    /// Returns the rejection of a `Rejected` event.
     pub fn rejection(&self) -> Option<Rejection> {
         (self.facts.event_type == EventType::Rejected).then(|| Rejection {
             reason: RejectReason(self.facts.status),
@@ -155,7 +155,7 @@ impl Event {
         self.failure_with_advice(wanted, "")
     }
 
-    /// The same, with advice for the case that the event is another one.
+    /// Returns the failure that the event is, or with `advice` that it is not the `wanted` one.
     pub(super) fn failure_with_advice(&self, wanted: EventType, advice: &str) -> Option<Error> {
         use EventType as T;
         if self.facts.event_type == wanted && self.facts.status == 0 {

@@ -54,7 +54,7 @@ impl CmId {
         Ok(())
     }
 
-    /// What the peer said of its queue pair, after `ConnectRequest` or `ConnectResponse`. Zero where
+    /// Returns the ECE options of the peer's queue pair, after `ConnectRequest` or `ConnectResponse`. Zero where
     /// it said nothing, and before.
     ///
     /// No command: it came with the event (Linux 5.8).

@@ -1,4 +1,4 @@
-//! What the connection manager's file answers.
+//! Responses of the connection manager's file.
 
 use std::fs::File;
 
@@ -64,7 +64,7 @@ pub fn events(bytes: &[u8]) {
     }
 }
 
-/// What an event says without an id.
+/// Parses an event without an id.
 fn parse(bytes: &[u8]) {
     let Ok(event) = RawEvent::from_bytes(bytes) else { return };
     let event_type = event.event_type();

@@ -92,7 +92,7 @@ impl CmId {
         Self { inner }
     }
 
-    /// What names this id in [events](super::Event::token).
+    /// Returns the token that names this id in [events](super::Event::token).
     pub fn token(&self) -> Token {
         self.inner.token
     }
@@ -121,7 +121,7 @@ impl CmId {
         self.inner.qp_type
     }
 
-    /// Whether the id is for connections or for datagrams.
+    /// Returns the service type: connections or datagrams.
     pub fn service(&self) -> ServiceType {
         self.inner.service()
     }
@@ -254,7 +254,7 @@ pub(super) mod tests {
         fake_id_called(7, channel, port_space)
     }
 
-    /// The same with the handle that the kernel gave it.
+    /// Creates a fake id with the handle that the kernel gave it.
     pub(in crate::cm) fn fake_id_called(
         handle: u32,
         channel: &EventChannel,

@@ -42,7 +42,7 @@
 //!
 //! # The helpers of C
 //!
-//! What `rdma_verbs.h` calls on an id is called here on what does it: [`CmId::qp`] is the id's queue
+//! The functions of `rdma_verbs.h` on an id are methods of the object that does the work: [`CmId::qp`] is the id's queue
 //! pair, [`QueuePair::pd`](crate::verbs::QueuePair::pd),
 //! [`send_cq`](crate::verbs::QueuePair::send_cq) and [`recv_cq`](crate::verbs::QueuePair::recv_cq)
 //! what goes with it.

@@ -109,7 +109,7 @@ impl AddrInfoHints {
         info
     }
 
-    /// What the C library found, as far as it is something for RDMA.
+    /// Returns the results of the C library's lookup that RDMA can use.
     fn results(&self, found: &[Found]) -> Vec<AddrInfo> {
         let canonname = found.iter().find_map(|found| found.canonname.clone());
         let result = |found| self.result(found, canonname.clone());

@@ -1,4 +1,4 @@
-//! What two sides tell each other when they connect.
+//! The parameters that two sides exchange when they connect.
 
 use verbs_abi::ib_uverbs_ah_attr;
 
@@ -50,7 +50,7 @@ impl ConnParam {
 }
 
 impl Default for ConnParam {
-    /// What librdmacm takes where C passes NULL: all the depth there is, and 7 retries of both
+    /// The parameters that librdmacm takes for NULL: all the depth there is, and 7 retries of both
     /// kinds.
     fn default() -> Self {
         Self {

@@ -14,7 +14,7 @@ use crate::non_exhaustive::NonExhaustive;
 /// Fills [`EventType`], its names and its conversions from one list.
 macro_rules! event_types {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:ident;)*) => {
-        /// What happened. `enum rdma_cm_event_type` of the C library.
+        /// The type of an event. `enum rdma_cm_event_type` of the C library.
         #[doc(alias = "rdma_cm_event_type")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -114,7 +114,7 @@ impl fmt::Display for EventType {
     }
 }
 
-/// What an `Internal` event says that stands for `AddrinfoResolved`.
+/// The content of an `Internal` event that stands for `AddrinfoResolved`.
 const ADDRINFO_RESOLVED: u64 = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0 as u64;
 
 /// An event as the kernel stored it, before anybody asked which id it belongs to.
@@ -188,7 +188,7 @@ impl RawEvent {
         self.response.id
     }
 
-    /// What happened.
+    /// Returns the type of the event.
     ///
     /// An `Internal` event with the number of `AddrinfoResolved` as its argument is one: so
     /// librdmacm and this library tell the reader of the channel that a lookup has an answer.
@@ -207,7 +207,7 @@ impl RawEvent {
         self.response.status as i32
     }
 
-    /// What the peer said of its queue pair, with CONNECT_REQUEST and CONNECT_RESPONSE (Linux 5.8).
+    /// Returns the ECE options of the peer's queue pair, with CONNECT_REQUEST and CONNECT_RESPONSE (Linux 5.8).
     pub fn ece(&self) -> Ece {
         self.response.ece.into()
     }

@@ -26,7 +26,7 @@ use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
 /// Every living id of the process, by the number that the kernel knows it by.
 pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();
 
-/// What an id is to the library: found by token when an event comes.
+/// The record of an id, which is found by its token when an event comes.
 pub(super) struct Inner {
     pub(super) token: Token,
     /// The kernel's name of the id.
@@ -65,7 +65,7 @@ pub(super) struct ChannelBinding {
     pub(super) sync: Option<Arc<SyncMode>>,
 }
 
-/// What changes in the life of an id.
+/// The part of an id's record that changes.
 #[derive(Default)]
 pub(super) struct State {
     /// The device that the id is bound to, once somebody asked.
@@ -80,9 +80,9 @@ pub(super) struct State {
     pub(super) request_qp: Option<Box<EndpointQpInit>>,
     /// Of an endpoint, what goes before the program's private data.
     pub(super) connect_header: Box<[u8]>,
-    /// What the request for a connection asked for, from the local point of view.
+    /// The depths of the connection request, from the local point of view.
     pub(super) asked: Option<Depths>,
-    /// What the peer is told of the program's own queue pair, and what it told.
+    /// The ECE options that the peer gets for a queue pair of the program, and those that it has sent.
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
     pub(super) resolution: Resolution,

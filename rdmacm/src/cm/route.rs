@@ -11,7 +11,7 @@ use crate::device::Gid;
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// What the kernel knows of the way to the peer: the `route` of the C library's id.
+/// The route to the peer, as far as the kernel knows it: the `route` of the C library's id.
 #[doc(alias = "rdma_route")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -171,7 +171,7 @@ impl Fields<'_> {
 }
 
 impl CmId {
-    /// What the kernel knows of the way to the peer: paths, GIDs, P_Key and port. What it does not know yet is
+    /// Returns the route to the peer: paths, GIDs, P_Key and port. A part that the kernel does not know yet is
     /// zero or missing.
     ///
     /// `RDMA_USER_CM_CMD_QUERY`, for the GIDs and for the paths. The C library asks when the address

@@ -1,4 +1,4 @@
-//! What Linux 6.18 brought: events that a program writes, and services that the subnet administrator
+//! The commands of Linux 6.18: events that a program writes, and services that the subnet administrator
 //! knows.
 
 use nix::errno::Errno;
@@ -86,7 +86,7 @@ impl CmId {
         })
     }
 
-    /// What [`resolve_addrinfo`](Self::resolve_addrinfo) found. It comes once.
+    /// Returns the results of [`resolve_addrinfo`](Self::resolve_addrinfo), once.
     ///
     /// No command: the kernel was asked when the event came.
     ///

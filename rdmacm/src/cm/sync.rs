@@ -208,7 +208,7 @@ impl SyncMode {
         self.check(self.turn.try_write(), "wait for", id)
     }
 
-    /// Whether `turn` was free, and the mode is still that of `id`, which it stays as long as the
+    /// Checks that `turn` was free, and that the mode is still that of `id`, which it stays as long as the
     /// turn is held: another thread may have moved the id to a channel before.
     fn check<G>(&self, turn: TryLockResult<G>, operation: &'static str, id: &Inner) -> Result<G> {
         let turn = match turn {
@@ -304,7 +304,7 @@ impl Inner {
         mode.finish(self, awaited)
     }
 
-    /// What a synchronous id has in addition. In a forked child none has: nothing waits there.
+    /// Returns the additional state of a synchronous id. In a forked child no id has it: nothing waits there.
     pub(super) fn synchronous(&self) -> Option<Arc<SyncMode>> {
         if self.process.is_current() { self.binding().sync.clone() } else { None }
     }

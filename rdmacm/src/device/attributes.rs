@@ -71,7 +71,7 @@ impl Device {
         self.firmware.as_deref()
     }
 
-    /// What kind of node the device is.
+    /// Returns the kind of node that the device is.
     pub fn node_type(&self) -> Option<NodeType> {
         self.node_type
     }

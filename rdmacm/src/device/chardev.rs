@@ -92,7 +92,7 @@ pub(crate) fn open_rdma_cm() -> Result<OwnedFd> {
     }
 }
 
-/// The same where the node's device is not known, or is another one by now.
+/// Opens the node if its device number is not known, or has changed.
 fn open_and_check() -> Result<OwnedFd> {
     let Chardev { number, abi, .. } = rdma_cm();
     if let Some(found) = abi {

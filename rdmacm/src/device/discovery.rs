@@ -93,7 +93,7 @@ impl Device {
         })
     }
 
-    /// What [`uverbs_from_netlink`] gave for it.
+    /// Takes the result of [`uverbs_from_netlink`] for the device.
     fn have(&mut self, (uverbs, driver): Uverbs) {
         (self.uverbs, self.driver) = (Some(uverbs), driver);
     }

@@ -1,4 +1,4 @@
-//! What netlink and sysfs tell of devices.
+//! Answers of netlink and sysfs about devices.
 
 use super::chardev::rdma_cm_from;
 use super::port::Port;

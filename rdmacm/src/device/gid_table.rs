@@ -27,13 +27,13 @@ pub struct GidEntry {
     pub index: u32,
     /// The address.
     pub gid: Gid,
-    /// What kind of packets it stands for.
+    /// The kind of packets that the GID stands for.
     pub kind: Option<GidType>,
     /// The network device that has the address.
     pub netdev: Option<String>,
 }
 
-/// What kind of packets a GID stands for.
+/// The kind of packets that a GID stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GidType {

@@ -1,4 +1,4 @@
-//! What kind of device it is: node types, drivers and transports.
+//! The kinds of devices: node types, drivers and transports.
 
 use super::{DriverId, NodeType};
 

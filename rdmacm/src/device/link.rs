@@ -1,6 +1,6 @@
 //! Links: ports, and software devices over network devices.
 //!
-//! What `rdma link` of iproute2 does, so that a machine without it can have an rxe or siw device.
+//! The functions of iproute2's `rdma link`, so that a machine without it can have an rxe or siw device.
 
 use std::fmt;
 use std::str::FromStr;

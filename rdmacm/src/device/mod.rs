@@ -89,7 +89,7 @@ pub(crate) fn infiniband_gids() -> Result<Vec<Gid>> {
     gid_table::of_infiniband(&mut Sources::open())
 }
 
-/// Whether the kernel copies pinned pages at fork, so that registered memory needs no
+/// Returns `true` if the kernel copies pinned pages at fork, so that registered memory needs no
 /// `MADV_DONTFORK`.
 ///
 /// Sends `RDMA_NLDEV_CMD_SYS_GET`. A kernel before 5.13 does not know the attribute: `false`, though 5.12

@@ -97,7 +97,7 @@ impl Port {
         }
     }
 
-    /// The same where nobody is asked.
+    /// Returns a port of which nothing is known, without asking the kernel.
     pub(super) fn unasked(device: &Device, number: u32) -> Self {
         Self::unknown(&Directory::new(sources::SYSFS), device, number)
     }

@@ -25,7 +25,7 @@ pub enum ErrorKind {
     Remedy {
         /// The kernel's errno.
         errno: i32,
-        /// What to do.
+        /// The advice for the user.
         remedy: &'static str,
     },
     /// Refused here, before the kernel was asked, as it would have been refused there or would have
@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Invalid {
         /// The errno that the manual page names for the case, or EINVAL.
         errno: i32,
-        /// What was wrong.
+        /// The reason.
         reason: Cow<'static, str>,
     },
     /// The first of the last `unposted` requests that were pushed was refused, and none of those is
@@ -73,7 +73,7 @@ pub enum ErrorKind {
     /// messages of the peer may be lost.
     #[error("the connection has ended, and messages for which there was no buffer may be lost")]
     Overrun,
-    /// What was posted failed, and the connection with it.
+    /// A posted request failed, and the connection with it.
     #[error("{}", FailedText(*.0))]
     Failed(ib_wc_status),
     /// The connection was ended by an error, and neither a completion nor an event says which: what was posted was
@@ -98,7 +98,7 @@ pub enum ErrorKind {
         "it was opened {0}, and the kernel takes commands only from the credentials that opened it"
     )]
     WrongProcess(WrongProcess),
-    /// What the kernel or the device answered does not follow its ABI.
+    /// An answer of the kernel or the device does not follow the ABI.
     #[error("malformed answer: {0}")]
     Malformed(Cow<'static, str>),
 }

@@ -51,7 +51,7 @@ struct Failure {
     kind: ErrorKind,
 }
 
-/// What a call would wait for: what it does, and to what.
+/// The operation that a call would wait for, and its object.
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub(crate) operation: &'static str,
@@ -102,7 +102,7 @@ impl Error {
         Self::new(operation, subject, ErrorKind::Malformed(what.into()))
     }
 
-    /// The same with what the user can do about it, where the kernel said `errno`.
+    /// Adds advice for the user, if the kernel said `errno`.
     pub(crate) fn with_remedy(mut self, errno: Errno, remedy: &'static str) -> Self {
         let errno = errno as i32;
         match &mut self.0 {
@@ -114,7 +114,7 @@ impl Error {
         self
     }
 
-    /// The same, and whom it was to serve, unless that is said already.
+    /// Adds the peer that the operation was for, unless the error names it already.
     pub(crate) fn on_the_way_to(mut self, peer: impl fmt::Display) -> Self {
         let peer = peer.to_string();
         match &mut self.0 {
@@ -126,7 +126,7 @@ impl Error {
         self
     }
 
-    /// The same reason, of what was tried with it.
+    /// Returns an error of another operation with this reason.
     pub(crate) fn of(
         mut self,
         operation: &'static str,
@@ -138,7 +138,7 @@ impl Error {
         self
     }
 
-    /// What was tried: `resolve the address`.
+    /// Returns the operation that failed: `resolve the address`.
     pub fn operation(&self) -> &str {
         match &self.0 {
             Cause::Failed(failure) => failure.operation,
@@ -146,7 +146,7 @@ impl Error {
         }
     }
 
-    /// What it was tried on: `10.0.0.9:7471 of id 3`. May be empty.
+    /// Returns the object of the operation: `10.0.0.9:7471 of id 3`. May be empty.
     pub fn subject(&self) -> &str {
         match &self.0 {
             Cause::Failed(failure) => &failure.subject,
@@ -177,7 +177,7 @@ impl Error {
 }
 
 impl fmt::Debug for Error {
-    /// The same sentence: what the user sees of a program that returns the error from `main`.
+    /// Writes the sentence of [`Display`](fmt::Display), which a program shows that returns the error from `main`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

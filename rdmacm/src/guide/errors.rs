@@ -9,7 +9,7 @@
 #![doc = include_str!("snippets/errors.rs")]
 //! ```
 //!
-//! What connections fail with:
+//! Errors of connections:
 //!
 //! | [`ErrorKind`](crate::ErrorKind) | what happened | what helps |
 //! |---|---|---|

@@ -8,7 +8,7 @@
 #![doc = include_str!("snippets/first_connection.rs")]
 //! ```
 //!
-//! What happens on the way:
+//! The steps:
 //!
 //! - [`Listener::bind`](crate::endpoint::Listener::bind) listens on an address of a network device that
 //!   an RDMA device belongs to, or with `0.0.0.0` on all of them.

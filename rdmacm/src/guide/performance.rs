@@ -1,6 +1,6 @@
 //! Performance.
 //!
-//! What costs, from the dearest to the cheapest:
+//! Costs, from the highest to the lowest:
 //!
 //! - **Connecting**: dozens of commands, messages there and back, and the registration of all buffers.
 //!   Keep connections.
@@ -14,7 +14,7 @@
 //! - **Posting and polling**: some dozens to some hundreds of instructions, no allocation, and no lock on queues that
 //!   a thread [keeps](crate::verbs::QueuePair::send_queue) for itself.
 //!
-//! What helps:
+//! Remedies:
 //!
 //! - [`post`](crate::endpoint::Connection::post) rather than [`send`](crate::endpoint::Connection::send), and
 //!   [`post_write`](crate::endpoint::Connection::post_write) rather than [`write`](crate::endpoint::Connection::write): they do not

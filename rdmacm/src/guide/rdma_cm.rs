@@ -1,4 +1,4 @@
-//! What RDMA CM is, in one page.
+//! RDMA CM, on one page.
 //!
 //! An RDMA device moves bytes between the memories of two machines without a system call for each
 //! of them, and without a copy in between. A program tells it what to move by *work requests*, and

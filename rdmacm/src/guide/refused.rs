@@ -1,10 +1,10 @@
-//! What the compiler refuses: the mistakes of RDMA programs that do not compile here.
+//! Mistakes that the compiler refuses.
 //!
 //! Each listing that is refused stands beside the one that is not; nothing else is between them.
 //!
 //! # A buffer that is posted is the device's
 //!
-//! What is handed over cannot be touched until it comes back. None of these compiles: the first writes to a
+//! A buffer that is handed over cannot be accessed until it comes back. None of these compiles: the first writes to a
 //! buffer that is being sent, the second frees it, the third keeps a reference into it.
 //!
 //! ```compile_fail,E0382
@@ -52,7 +52,7 @@
 //! # }
 //! ```
 //!
-//! The same holds on the level below, where [`BufferQueues`](crate::verbs::BufferQueues) takes buffers:
+//! This holds on the low level too, where [`BufferQueues`](crate::verbs::BufferQueues) takes buffers:
 //!
 //! ```compile_fail,E0382
 //! # use rdmacm::verbs::{Buffer, BufferQueues, SendOperation};
@@ -161,7 +161,7 @@
 //! # }
 //! ```
 //!
-//! What a request names may still go while it is posted by hand: that is why this takes an `unsafe` block, in
+//! The memory of a request may be freed while the request is posted by hand: that is why this takes an `unsafe` block, in
 //! which the program answers for it.
 //!
 //! ```compile_fail,E0133

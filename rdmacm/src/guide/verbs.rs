@@ -1,6 +1,6 @@
 //! From C: the functions of libibverbs, and what there is here for it.
 //!
-//! Those of rdma-core 44, and most that came later. Search these docs for a C name: functions and types have it as an
+//! The functions of rdma-core 44, and most that came later. Search these docs for a C name, which functions and types have as an
 //! alias. What a connection of [`endpoint`](crate::endpoint) does by itself has no name here: it makes its queues and
 //! registers its buffers.
 //!
@@ -98,7 +98,7 @@
 //!
 //! # Lists of requests
 //!
-//! What `ibv_qp_ex` is for, many requests and one doorbell, a [`SendQueue`](crate::verbs::SendQueue) does: each
+//! A [`SendQueue`](crate::verbs::SendQueue) does the work of `ibv_qp_ex`, many requests with one doorbell: each
 //! [`push`](crate::verbs::SendQueue::push) is one request, and [`ring`](crate::verbs::SendQueue::ring) or dropping the
 //! queue is the doorbell. A request stands in the ring with its push, so that nothing can be aborted.
 //!

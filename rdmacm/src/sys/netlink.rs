@@ -249,7 +249,7 @@ fn answer<T>(
     Err(SILENCE)
 }
 
-/// What is made out of the answer to a request that has no other part.
+/// Returns the result of the answer to a request that has no other part.
 fn only_answer<T>(
     body: Body<'_>,
     read: impl Fn(Attributes<'_>) -> Option<T>,

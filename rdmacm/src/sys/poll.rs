@@ -114,7 +114,7 @@ pub(crate) fn readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<
     }
 }
 
-/// Whether calls on the descriptor return EAGAIN instead of waiting.
+/// Returns `true` if calls on the descriptor return EAGAIN instead of waiting.
 fn is_nonblocking(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(flags(fd)?.contains(OFlag::O_NONBLOCK))
 }

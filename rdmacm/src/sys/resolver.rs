@@ -11,7 +11,7 @@ use std::{mem, ptr, slice};
 
 use nix::errno::Errno;
 
-/// What a lookup is to find, in the terms of `struct addrinfo`.
+/// The hints of a lookup, in the terms of `struct addrinfo`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) flags: c_int,

@@ -117,7 +117,7 @@ pub(crate) mod fake {
             tree
         }
 
-        /// What stands for `/sys`.
+        /// Returns the directory that stands for `/sys`.
         pub(crate) fn directory(&self) -> Directory {
             Directory::new(&self.root)
         }

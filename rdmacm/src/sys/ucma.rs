@@ -44,7 +44,7 @@ impl UcmaFile {
         Ok(response)
     }
 
-    /// The same into `response`, which keeps its fields past what an older kernel stores.
+    /// Sends `request` and stores the response in `response`, which keeps its fields past those that an older kernel stores.
     pub(crate) fn command_over<C: Command>(
         &self,
         mut request: C,

@@ -27,7 +27,7 @@ async fn echo(connection: Connection) -> rdmacm::Result<()> {
     connection.close(LONG).await
 }
 
-/// What the server says to `text`, if it says it in time.
+/// Returns the server's answer to `text`, if it comes in time.
 async fn ask(server: SocketAddr, text: &[u8]) -> rdmacm::Result<Option<Vec<u8>>> {
     let connection = Connection::connect(&Connector::new().timeout(LONG), server).await?;
     connection.post_bytes(text).await?;

@@ -13,7 +13,7 @@ async fn echo(socket: DatagramSocket) -> rdmacm::Result<()> {
     }
 }
 
-/// What the socket at `server` says to `text`.
+/// Returns the answer of the socket at `server` to `text`.
 async fn ask(local: SocketAddr, server: SocketAddr, text: &[u8]) -> rdmacm::Result<Vec<u8>> {
     let socket = DatagramSocket::bind(local, &DatagramSettings::default()).await?;
     let server = socket.resolve_peer(server).await?;

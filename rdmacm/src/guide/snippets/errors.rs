@@ -19,7 +19,7 @@ fn is_refused(error: &Error) -> bool {
     io::Error::from(error.clone()).kind() == io::ErrorKind::ConnectionRefused
 }
 
-/// What a server that does not want this client has to say about it.
+/// Returns the private data of a server's rejection.
 fn refusal(error: &Error) -> Option<&[u8]> {
     match error.kind() {
         ErrorKind::Rejected(rejection) => Some(&rejection.private_data),

@@ -13,7 +13,7 @@ fn serve_one(listener: &Listener) -> rdmacm::Result<()> {
     connection.close(LONG)
 }
 
-/// What the server says to `text`; nothing, where it closes the connection instead.
+/// Returns the server's answer to `text`, or `None` if the server closes the connection instead.
 fn ask(server: SocketAddr, text: &[u8]) -> rdmacm::Result<Option<Vec<u8>>> {
     let connection = Connector::new().timeout(LONG).connect(server)?;
     connection.post_bytes(text)?;

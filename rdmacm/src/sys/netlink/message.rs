@@ -27,7 +27,7 @@ pub(super) struct Message<'a> {
     payload: &'a [u8],
 }
 
-/// What a message means to the request that it answers.
+/// The meaning of a message to the request that it answers.
 #[derive(Debug)]
 pub(super) enum Body<'a> {
     Answer(Attributes<'a>),
@@ -57,7 +57,7 @@ impl<'a> Message<'a> {
         Some((Self { sequence, kind, payload }, rest))
     }
 
-    /// What the message says; `None` if nothing.
+    /// Returns the content of the message; `None` if it has none.
     pub(super) fn body(&self) -> Result<Option<Body<'a>>, Failure> {
         match self.kind {
             NLMSG_NOOP => Ok(None),

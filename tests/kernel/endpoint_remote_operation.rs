@@ -159,7 +159,8 @@ fn what_is_given_up_is_not_told_of() {
     assert!(now(client.try_recv()).is_none());
     assert!(is_readable(&client, PollTimeout::ZERO), "it is done");
     drop(read);
-    assert!(!is_readable(&client, PollTimeout::ZERO), "there is nothing");
+    // An event that the kernel reports late makes it readable without a reason, which the next call finds out.
+    settles(&client, || assert!(now(client.try_recv()).is_none()));
 }
 
 #[test]

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef CARD_H
+#define CARD_H
+
+#include <linux/dcache.h>
+#include <linux/list.h>
+#include <linux/log2.h>
+#include <linux/mlx5/cq.h>
+#include <linux/mlx5/device.h>
+#include <linux/mlx5/qp.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/version.h>
+#include <linux/xarray.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_mad.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/uverbs_ioctl.h>
+
+#define CARD_MTU	IB_MTU_1024
+#define CARD_DEVICES	4
+#define CARD_GIDS	16
+#define CARD_UARS	8			/* pages of a context */
+#define CARD_BF_OFFSET	0x800
+#define CARD_BF_SIZE	512			/* of a register: two buffers */
+#define CARD_LOG_QP_SZ	15			/* basic blocks in a send queue */
+#define CARD_SQ_DESC	1024
+#define CARD_RQ_DESC	512
+#define CARD_MAX_CQE	(1 << 22)
+#define CARD_MAX_SGE	32
+/* In the first segment that changes a key: the window must not be bound. The kernel has no name for it. */
+#define CARD_UMR_CHECK_FREE	(1 << 5)
+#define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)
+
+struct card_device {
+	struct ib_device ib;
+	struct net_device *ndev;
+	bool was_up;
+	union ib_gid gids[CARD_GIDS];
+	struct card_qp *gsi;
+};
+
+struct card_context {
+	struct ib_ucontext ib;
+	struct page *uar[CARD_UARS];
+	u32 total_bfregs, low_latency;
+	u32 uses[CARD_UARS * 2];
+	u8 cqe_version;
+	bool dynamic;			/* registers by ioctl */
+};
+
+struct card_pd {
+	struct ib_pd ib;
+	u32 pdn;
+};
+
+struct card_ah {
+	struct ib_ah ib;
+	struct rdma_ah_attr attr;
+};
+
+/* User memory: pinned, and mapped for the engine. */
+struct card_map {
+	struct ib_umem *umem;
+	void *base, *va;
+};
+
+/* A key: of a region, or of a window, which names a part of a region. */
+struct card_key {
+	u32 key;
+	struct ib_pd *pd;
+	bool is_window;
+	u64 start, length;
+	int access;
+	/* of a region */
+	void *memory;
+	/* of a window */
+	bool is_bound, is_type_2;
+	u32 region, qpn;
+	u64 address;
+};
+
+struct card_mr {
+	struct ib_mr ib;
+	struct card_key key;
+	struct card_map map;
+};
+
+struct card_mw {
+	struct ib_mw ib;
+	struct card_key key;
+};
+
+struct card_cq {
+	struct ib_cq ib;
+	struct list_head entry;
+	struct card_map buf, db_map;
+	__be32 *db;				/* consumer index; arm */
+	u32 cqn, cqe_size, entries, pi, solicited_pi;
+	u32 fired;				/* the arm word that an event was raised for */
+	bool user, has_solicited, overrun;
+	struct card_context *context;		/* of the program */
+	u32 seen_index, seen_arm;		/* by the journal */
+	bool seen_arm_set;
+	/* of the kernel */
+	struct ib_wc *ring;
+	u32 first, used;
+	bool armed;
+};
+
+struct card_srq {
+	struct ib_srq ib;
+	struct card_map buf, db_map;
+	__be32 *db;
+	u32 srqn, max, shift, max_sge, limit;
+	u16 ci, head;
+};
+
+struct card_recv {				/* of the kernel */
+	struct ib_cqe *cqe;
+	struct ib_sge sge;
+};
+
+struct card_qp {
+	struct ib_qp ib;
+	struct list_head entry;
+	struct card_map buf, db_map;
+	__be32 *db;				/* receives; sends */
+	struct ib_qp_attr attr;
+	struct ib_qp_init_attr init;
+	struct card_context *context;
+	u32 qpn, uidx, sq_count, rq_count, rq_shift, sq_offset;
+	int bfreg;				/* of the static ones, or -1 */
+	struct page *uar;			/* held */
+	u32 bf_first, bf_count;			/* which of its registers may be rung */
+	bool user, dedicated_bfreg, established;
+	u16 sq_ci, rq_ci;
+	unsigned long stalled;			/* jiffies at which it began to wait for a receive */
+	unsigned long unrung;			/* likewise for a doorbell */
+	u32 seen_receives, seen_sends;		/* by the journal */
+	/* of the kernel */
+	struct card_recv *recvs;
+	u32 recv_first, recv_used, recv_size;
+};
+
+/* A queue pair in a multicast group. */
+struct card_member {
+	struct list_head entry;
+	struct card_qp *qp;
+	union ib_gid gid;
+};
+
+extern struct mutex card_lock;			/* all of programs' objects */
+extern spinlock_t card_kernel_lock;		/* the rings of the kernel */
+extern struct xarray card_qps, card_mkeys, card_numbers;
+extern u32 card_next_qp, card_next_mkey, card_next_number;
+extern struct list_head card_qp_list, card_cq_list, card_members;
+extern struct card_device *card_devices[CARD_DEVICES];
+extern int card_trace, card_strict, card_max_cqe_version;
+extern bool card_dynamic;
+extern atomic_t card_stat[8];
+enum { CARD_WQES, CARD_CQES, CARD_BLUEFLAME, CARD_DOORBELL, CARD_UNRUNG, CARD_EVENTS, CARD_BAD, CARD_MADS };
+
+int card_take(struct ib_udata *udata, const char *what, void *to, size_t size);
+int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least);
+int card_map(struct ib_device *device, struct card_map *map, u64 addr, size_t size, int access);
+void card_unmap(struct card_map *map);
+
+int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata);
+void card_dealloc_ucontext(struct ib_ucontext *ibcontext);
+int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma);
+int card_take_bfreg(struct card_context *context, bool *dedicated);
+
+int card_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+int card_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+int card_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);
+int card_destroy_ah(struct ib_ah *ah, u32 flags);
+struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access);
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access, struct ib_dmah *dmah,
+			       struct ib_udata *udata);
+#else
+struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access, struct ib_udata *udata);
+#endif
+int card_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+int card_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata);
+int card_dealloc_mw(struct ib_mw *ibmw);
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct uverbs_attr_bundle *attrs);
+#else
+int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata);
+#endif
+int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
+
+int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata);
+int card_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask, struct ib_udata *udata);
+int card_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
+int card_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
+
+int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_udata *udata);
+int card_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid);
+int card_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid);
+int card_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
+int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
+int card_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
+
+extern const struct uapi_definition card_definitions[];
+struct page *card_uar_page(u32 id);
+int card_uar_mmap(struct ib_ucontext *context, struct vm_area_struct *vma);
+void card_uar_free(struct rdma_user_mmap_entry *entry);
+
+__printf(3, 4) void card_journal(const void *bytes, size_t length, const char *format, ...);
+void card_journal_created_qp(const struct card_qp *qp);
+void card_journal_qp(struct card_qp *qp);
+void card_journal_cq(struct card_cq *cq);
+void card_journal_ring(struct card_qp *qp, u16 index, u32 buffer, void *at);
+void card_journal_modify(const struct card_qp *qp, const struct ib_qp_attr *attr, int mask, size_t inlen);
+bool card_may_sweep(void);
+void card_end_sweep(void);
+void card_journal_init(struct dentry *directory);
+void card_journal_exit(void);
+
+int card_engine(void *unused);
+void card_qp_event(struct card_qp *qp, enum ib_event_type type);
+void card_qp_to_error(struct card_qp *qp);
+
+void card_grh(union rdma_network_hdr *hdr, const union ib_gid *sgid, const union ib_gid *dgid, u8 hop_limit,
+	     u32 length);
+int card_gsi_create(struct card_qp *qp, struct ib_qp_init_attr *init);
+void card_gsi_destroy(struct card_qp *qp);
+int card_post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad);
+int card_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
+int card_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wc);
+int card_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Completion queues. */
+#include "card.h"
+
+static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
+{
+	struct card_context *context = rdma_udata_to_drv_context(udata, struct card_context, ib);
+	struct mlx5_ib_create_cq cmd = {};
+	int err;
+
+	if (udata->inlen < offsetof(struct mlx5_ib_create_cq, flags))
+		return -EINVAL;
+	err = card_take(udata, "create_cq", &cmd, sizeof(cmd));
+	if (err)
+		return err;
+	/* A page of registers is named where there are no static ones. */
+	if (cmd.flags != (context->dynamic ? MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX : 0) || (cmd.cqe_size != 64 && cmd.cqe_size != 128) || cmd.reserved0 || cmd.reserved1)
+		return -EINVAL;
+	if (cmd.cqe_comp_en)
+		return -EOPNOTSUPP;
+	cq->cqe_size = cmd.cqe_size;
+	err = card_map(cq->ib.device, &cq->buf, cmd.buf_addr, (size_t)cq->entries * cq->cqe_size,
+		      IB_ACCESS_LOCAL_WRITE);
+	if (!err)
+		err = card_map(cq->ib.device, &cq->db_map, cmd.db_addr, 8, 0);
+	if (err)
+		return err;
+	cq->user = true;
+	cq->context = context;
+	cq->db = cq->db_map.va;
+	cq->db[1] = CARD_NEVER_ARMED;
+	cq->fired = U32_MAX;
+	return card_give(udata, "create_cq", &cq->cqn, sizeof(cq->cqn), sizeof(cq->cqn));
+}
+
+static void card_free_cq(struct card_cq *cq)
+{
+	card_unmap(&cq->buf);
+	card_unmap(&cq->db_map);
+	kvfree(cq->ring);
+	if (cq->cqn)
+		xa_erase(&card_numbers, cq->cqn);
+}
+
+static int card_create(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, struct ib_udata *udata)
+{
+	struct card_cq *cq = container_of(ibcq, struct card_cq, ib);
+	int err;
+
+	if (attr->cqe < 1 || attr->cqe > CARD_MAX_CQE)
+		return -EINVAL;
+	cq->entries = roundup_pow_of_two(attr->cqe + 1);
+	ibcq->cqe = cq->entries - 1;
+	err = xa_alloc_cyclic(&card_numbers, &cq->cqn, cq, XA_LIMIT(1, 0xffffff), &card_next_number, GFP_KERNEL);
+	if (err < 0)
+		return err;
+	if (udata) {
+		err = card_create_user_cq(cq, udata);
+	} else {
+		cq->ring = kvcalloc(cq->entries, sizeof(*cq->ring), GFP_KERNEL);
+		err = cq->ring ? 0 : -ENOMEM;
+	}
+	if (err) {
+		card_free_cq(cq);
+		return err;
+	}
+	card_journal(NULL, 0, "cq cqn=%u cqe=%u vector=%u flags=%#x", cq->cqn, attr->cqe, attr->comp_vector,
+		    attr->flags);
+	mutex_lock(&card_lock);
+	list_add_tail(&cq->entry, &card_cq_list);
+	mutex_unlock(&card_lock);
+	return 0;
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
+			 struct uverbs_attr_bundle *attrs)
+{
+	return card_create(cq, attr, attrs ? &attrs->driver_udata : NULL);
+}
+#else
+int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata)
+{
+	return card_create(cq, attr, udata);
+}
+#endif
+
+int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
+{
+	struct card_cq *cq = container_of(ibcq, struct card_cq, ib);
+
+	mutex_lock(&card_lock);
+	list_del(&cq->entry);
+	mutex_unlock(&card_lock);
+	card_journal(NULL, 0, "destroy_cq cqn=%u", cq->cqn);
+	card_free_cq(cq);
+	return 0;
+}
+

@@ -1,0 +1,784 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The thread that plays the device. */
+#include <linux/delay.h>
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
+
+#include "card.h"
+
+struct card_span {
+	void *at;
+	u32 length;
+};
+
+struct card_list {
+	struct card_span spans[CARD_MAX_SGE];
+	u32 count, length;
+};
+
+/* A send queue entry, made contiguous. */
+struct card_wqe {
+	u8 bytes[64 * 16];
+	u32 ds, at;			/* its length, and the place of reading, in bytes */
+	u16 index;
+	u8 opcode, flags;
+	__be32 imm;
+};
+
+/* A receive that was taken. */
+struct card_taken {
+	struct card_list list;
+	u16 index;
+};
+
+/* A request is done, waits for a receive of the peer, or for a peer that does not answer. */
+enum card_outcome { CARD_DONE, CARD_WAITS, CARD_UNANSWERED };
+
+/* Completions */
+
+static void card_raise(struct card_cq *cq)
+{
+	u32 arm = be32_to_cpu(READ_ONCE(cq->db[1])), ci = arm & 0xffffff;
+	bool solicited = arm & MLX5_CQ_DB_REQ_NOT_SOL;
+
+	/* One event for each serial number. */
+	if (READ_ONCE(cq->db[1]) == CARD_NEVER_ARMED ||
+	    (cq->fired != U32_MAX && arm >> 28 == cq->fired >> 28))
+		return;
+	if (solicited ? !cq->has_solicited || (s32)((cq->solicited_pi - ci) << 8) < 0 :
+			!((cq->pi - ci) & 0xffffff))
+		return;
+	cq->fired = arm;
+	atomic_inc(&card_stat[CARD_EVENTS]);
+	if (cq->ib.comp_handler)
+		cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
+}
+
+static void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode, bool solicited)
+{
+	u32 ci = be32_to_cpu(READ_ONCE(cq->db[0])) & 0xffffff;
+	u32 slot = cq->pi & (cq->entries - 1);
+	struct mlx5_cqe64 *to = cq->buf.va + slot * cq->cqe_size + cq->cqe_size - 64;
+
+	if (((cq->pi - ci) & 0xffffff) >= cq->entries) {
+		struct ib_event event = {
+			.device = cq->ib.device, .element.cq = &cq->ib, .event = IB_EVENT_CQ_ERR
+		};
+
+		if (!cq->overrun && cq->ib.event_handler)
+			cq->ib.event_handler(&event, cq->ib.cq_context);
+		cq->overrun = true;
+		return;
+	}
+	memcpy(to, from, offsetof(struct mlx5_cqe64, op_own));
+	if (card_trace > 1) {
+		struct mlx5_cqe64 shown = *from;
+
+		shown.op_own = opcode << 4 | solicited << 1 | !!(cq->pi & cq->entries);
+		pr_info("rdmacm_mlx5: cqe of cq %u at %u\n", cq->cqn, cq->pi);
+		print_hex_dump(KERN_INFO, "rdmacm_mlx5:   ", DUMP_PREFIX_OFFSET, 16, 4, &shown, 64, false);
+	}
+	smp_store_release(&to->op_own, opcode << 4 | solicited << 1 | !!(cq->pi & cq->entries));
+	if (solicited) {
+		cq->has_solicited = true;
+		cq->solicited_pi = cq->pi;
+	}
+	cq->pi++;
+	atomic_inc(&card_stat[CARD_CQES]);
+	card_raise(cq);
+}
+
+/* What a completion says of whose it is: the program's index, or with version 0 a shared receive queue. */
+static __be32 card_user_of(const struct card_qp *qp, bool receives)
+{
+	u32 user = qp->uidx & 0xffffff;
+
+	if (!qp->context->cqe_version)
+		user = receives && qp->ib.srq ? container_of(qp->ib.srq, struct card_srq, ib)->srqn : 0;
+	return cpu_to_be32(user);
+}
+
+static void card_fail(struct card_qp *qp, struct ib_cq *cq, u8 opcode, u8 syndrome, u16 index, u8 wqe_opcode)
+{
+	struct mlx5_cqe64 cqe = {};
+	struct mlx5_err_cqe *err = (struct mlx5_err_cqe *)&cqe;
+
+	if (!cq)
+		return;
+	err->srqn = card_user_of(qp, opcode == MLX5_CQE_RESP_ERR);
+	err->syndrome = syndrome;
+	err->s_wqe_opcode_qpn = cpu_to_be32(wqe_opcode << 24 | qp->qpn);
+	err->wqe_counter = cpu_to_be16(index);
+	card_complete(container_of(cq, struct card_cq, ib), &cqe, opcode, true);
+}
+
+/* States and events of queue pairs */
+
+void card_qp_event(struct card_qp *qp, enum ib_event_type type)
+{
+	struct ib_event event = { .device = qp->ib.device, .element.qp = &qp->ib, .event = type };
+
+	if (qp->ib.event_handler)
+		qp->ib.event_handler(&event, qp->ib.qp_context);
+}
+
+void card_qp_to_error(struct card_qp *qp)
+{
+	if (qp->attr.qp_state == IB_QPS_ERR)
+		return;
+	qp->attr.qp_state = IB_QPS_ERR;
+	if (qp->ib.srq)
+		card_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
+}
+
+/* The first packet has come before the program has moved the queue pair to RTS. */
+static void card_established(struct card_qp *qp)
+{
+	if (qp->established || qp->attr.qp_state != IB_QPS_RTR)
+		return;
+	qp->established = true;
+	card_qp_event(qp, IB_EVENT_COMM_EST);
+}
+
+/* Memory */
+
+/* The memory that a key gives access to. PEER is the queue pair that a request of its peer has come to. */
+static void *card_memory(struct ib_pd *pd, const struct card_qp *peer, u32 number, u64 addr, u32 length, int access)
+{
+	struct card_key *key = xa_load(&card_mkeys, number >> 8);
+
+	if (!key || key->key != number || key->pd != pd || (access & ~key->access) || addr < key->start ||
+	    addr - key->start > key->length || length > key->length - (addr - key->start))
+		return NULL;
+	if (!key->is_window)
+		return key->memory + (addr - key->start);
+	if (!peer || !key->is_bound || (key->is_type_2 && key->qpn != peer->qpn))
+		return NULL;
+	/* The region must let the device do what the window lets the peer do. */
+	return card_memory(pd, NULL, key->region, key->address + (addr - key->start), length,
+			   access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) ? IB_ACCESS_LOCAL_WRITE : 0);
+}
+
+static bool card_add_span(struct card_list *list, void *at, u32 length)
+{
+	if (!at || list->count == CARD_MAX_SGE)
+		return false;
+	list->spans[list->count++] = (struct card_span){ at, length };
+	list->length += length;
+	return true;
+}
+
+static void card_move(const struct card_list *to, u32 skip, const struct card_list *from)
+{
+	u32 i = 0, at = skip, j, done, part;
+
+	for (j = 0; j < from->count; j++) {
+		for (done = 0; done < from->spans[j].length; done += part, at += part) {
+			while (i < to->count && at >= to->spans[i].length)
+				at -= to->spans[i++].length;
+			if (i == to->count)
+				return;
+			part = min(to->spans[i].length - at, from->spans[j].length - done);
+			memcpy(to->spans[i].at + at, from->spans[j].at + done, part);
+		}
+	}
+}
+
+/* Send queue entries */
+
+static void *card_block(struct card_qp *qp, u16 index)
+{
+	return qp->buf.va + qp->sq_offset + ((index & (qp->sq_count - 1)) << 6);
+}
+
+static bool card_fetch(struct card_qp *qp, struct card_wqe *wqe)
+{
+	const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, qp->sq_ci);
+	u32 word = be32_to_cpu(ctrl->opmod_idx_opcode), i;
+
+	wqe->index = qp->sq_ci;
+	wqe->opcode = word;
+	wqe->ds = (be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16;
+	wqe->flags = ctrl->fm_ce_se;
+	wqe->imm = ctrl->imm;
+	wqe->at = sizeof(*ctrl);
+	for (i = 0; i < wqe->ds; i += 64)
+		memcpy(wqe->bytes + i, card_block(qp, qp->sq_ci + i / 64), min(wqe->ds - i, 64u));
+	/* One that waits for a receive is fetched again and again. */
+	if (!qp->stalled)
+		card_journal(wqe->bytes, wqe->ds, "send qpn=%u index=%u", qp->qpn, qp->sq_ci);
+	if (card_trace > 1 && !qp->stalled) {
+		pr_info("rdmacm_mlx5: wqe of qp %#x at %u\n", qp->qpn, qp->sq_ci);
+		print_hex_dump(KERN_INFO, "rdmacm_mlx5:   ", DUMP_PREFIX_OFFSET, 16, 4, wqe->bytes, wqe->ds, false);
+	}
+	/* The hardware does not look at all of this. */
+	if ((word >> 8 & 0xffff) != qp->sq_ci || word >> 24 || be32_to_cpu(ctrl->qpn_ds) >> 8 != qp->qpn ||
+	    wqe->ds < sizeof(*ctrl)) {
+		atomic_inc(&card_stat[CARD_BAD]);
+		return false;
+	}
+	return true;
+}
+
+static const void *card_segment(struct card_wqe *wqe, u32 size)
+{
+	const void *segment = wqe->bytes + wqe->at;
+
+	if (wqe->at + size > wqe->ds)
+		return NULL;
+	wqe->at += size;
+	return segment;
+}
+
+/* What is left of the entry: pointers, or the bytes themselves. */
+static u8 card_gather(struct card_qp *qp, struct card_wqe *wqe, struct card_list *list, int access)
+{
+	const struct mlx5_wqe_data_seg *data;
+	u32 count;
+
+	while (wqe->at < wqe->ds) {
+		count = be32_to_cpu(*(__be32 *)(wqe->bytes + wqe->at));
+		if (count & MLX5_INLINE_SEG) {
+			count &= ~MLX5_INLINE_SEG;
+			if (wqe->at + 4 + count > wqe->ds ||
+			    !card_add_span(list, wqe->bytes + wqe->at + 4, count))
+				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+			wqe->at += ALIGN(4 + count, 16);
+			continue;
+		}
+		data = card_segment(wqe, sizeof(*data));
+		if (!data)
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		if (!card_add_span(list, card_memory(qp->ib.pd, NULL, be32_to_cpu(data->lkey),
+						   be64_to_cpu(data->addr), count, access), count))
+			return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	}
+	return 0;
+}
+
+/* Receives */
+
+static u8 card_scatter(struct ib_pd *pd, const struct mlx5_wqe_data_seg *data, u32 max, struct card_list *list)
+{
+	u32 i;
+
+	for (i = 0; i < max; i++) {
+		u32 count = be32_to_cpu(data[i].byte_count), key = be32_to_cpu(data[i].lkey);
+
+		/* The end: the key of no region. */
+		if (!count && key == 0x100)
+			break;
+		if (!card_add_span(list, card_memory(pd, NULL, key, be64_to_cpu(data[i].addr), count,
+						   IB_ACCESS_LOCAL_WRITE), count))
+			return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	}
+	return 0;
+}
+
+static void card_srq_limit(struct card_srq *srq)
+{
+	u16 left = (be32_to_cpu(READ_ONCE(srq->db[0])) & 0xffff) - srq->ci;
+	struct ib_event event = {
+		.device = srq->ib.device, .element.srq = &srq->ib, .event = IB_EVENT_SRQ_LIMIT_REACHED
+	};
+
+	if (srq->limit && left < srq->limit) {
+		srq->limit = 0;
+		if (srq->ib.event_handler)
+			srq->ib.event_handler(&event, srq->ib.srq_context);
+	}
+}
+
+static bool card_has_receive(struct card_qp *qp)
+{
+	if (qp->ib.srq) {
+		struct card_srq *srq = container_of(qp->ib.srq, struct card_srq, ib);
+
+		return srq->ci != (u16)be32_to_cpu(smp_load_acquire(&srq->db[0]));
+	}
+	return qp->rq_count && qp->rq_ci != (u16)be32_to_cpu(smp_load_acquire(&qp->db[0]));
+}
+
+/* -EAGAIN, 0 or a syndrome. */
+static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
+{
+	taken->list.count = taken->list.length = 0;
+	if (!card_has_receive(qp))
+		return -EAGAIN;
+	if (qp->ib.srq) {
+		struct card_srq *srq = container_of(qp->ib.srq, struct card_srq, ib);
+		const struct mlx5_wqe_srq_next_seg *next = srq->buf.va + (srq->head << srq->shift);
+		int err;
+
+		taken->index = srq->head;
+		card_journal(next, 1 << srq->shift, "srq_receive srqn=%u qpn=%u index=%u posted=%u", srq->srqn,
+			    qp->qpn, srq->head, be32_to_cpu(srq->db[0]));
+		srq->head = be16_to_cpu(next->next_wqe_index) & (srq->max - 1);
+		srq->ci++;
+		err = card_scatter(srq->ib.pd, (void *)(next + 1), srq->max_sge, &taken->list);
+		card_srq_limit(srq);
+		return err;
+	}
+	taken->index = qp->rq_ci;
+	card_journal(qp->buf.va + ((qp->rq_ci & (qp->rq_count - 1)) << qp->rq_shift), 1 << qp->rq_shift,
+		    "receive qpn=%u index=%u", qp->qpn, qp->rq_ci);
+	return card_scatter(qp->ib.pd, qp->buf.va + ((qp->rq_ci++ & (qp->rq_count - 1)) << qp->rq_shift),
+			   1 << (qp->rq_shift - 4), &taken->list);
+}
+
+static void card_received(struct card_qp *qp, const struct card_taken *taken, const struct card_wqe *wqe,
+			 u8 opcode, u32 length, u32 source, bool has_grh)
+{
+	struct mlx5_cqe64 cqe = {};
+
+	cqe.flags_rqpn = cpu_to_be32(has_grh << 28 | source);
+	cqe.srqn = card_user_of(qp, true);
+	cqe.immediate = wqe->imm;
+	cqe.byte_cnt = cpu_to_be32(length);
+	cqe.timestamp_h = cpu_to_be32(ktime_get_ns() >> 32);
+	cqe.timestamp_l = cpu_to_be32(ktime_get_ns());
+	cqe.sop_drop_qpn = cpu_to_be32(qp->qpn);
+	cqe.wqe_counter = cpu_to_be16(taken->index);
+	card_complete(container_of(qp->ib.recv_cq, struct card_cq, ib), &cqe, opcode,
+		     wqe->flags & MLX5_WQE_CTRL_SOLICITED);
+}
+
+/* Memory windows */
+
+/* Takes a window of type 2 from its queue pair. Whether it had it. */
+static bool card_invalidate(struct card_qp *qp, u32 number)
+{
+	struct card_key *key = xa_load(&card_mkeys, number >> 8);
+
+	if (!key || key->key != number || !key->is_window || !key->is_type_2 || !key->is_bound ||
+	    key->qpn != qp->qpn || key->pd != qp->ib.pd)
+		return false;
+	key->is_bound = false;
+	return true;
+}
+
+/* The access flags of the segment, as the kernel has them. */
+static int card_access(u8 flags)
+{
+	return (flags & MLX5_PERM_LOCAL_WRITE ? IB_ACCESS_LOCAL_WRITE : 0) |
+	       (flags & MLX5_PERM_REMOTE_READ ? IB_ACCESS_REMOTE_READ : 0) |
+	       (flags & MLX5_PERM_REMOTE_WRITE ? IB_ACCESS_REMOTE_WRITE : 0) |
+	       (flags & MLX5_PERM_ATOMIC ? IB_ACCESS_REMOTE_ATOMIC : 0);
+}
+
+/* A request that changes a key: binds or unbinds a window. */
+static u8 card_change_key(struct card_qp *qp, struct card_wqe *wqe)
+{
+	const struct mlx5_wqe_umr_ctrl_seg *umr = card_segment(wqe, sizeof(*umr));
+	const struct mlx5_mkey_seg *seg = umr ? card_segment(wqe, sizeof(*seg)) : NULL;
+	u32 number = be32_to_cpu(wqe->imm), owner;
+	struct card_key *key = xa_load(&card_mkeys, number >> 8), *region;
+	const struct mlx5_klm *klm;
+	u64 mask;
+
+	if (!seg)
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	mask = be64_to_cpu(umr->mkey_mask);
+	owner = be32_to_cpu(seg->qpn_mkey7_0);
+	if (!key || key->key != number || !key->is_window || key->pd != qp->ib.pd ||
+	    !!(mask & MLX5_MKEY_MASK_QPN) != key->is_type_2)
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+	if (umr->flags & CARD_UMR_CHECK_FREE && key->is_bound)
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+	if (seg->status & MLX5_MKEY_STATUS_FREE) {
+		if (key->is_type_2)
+			return card_invalidate(qp, number) ? 0 : MLX5_CQE_SYNDROME_MW_BIND_ERR;
+		key->is_bound = false;
+		key->key = (number & ~0xff) | (owner & 0xff);
+		return 0;
+	}
+	klm = card_segment(wqe, 64);
+	region = klm ? xa_load(&card_mkeys, be32_to_cpu(klm->key) >> 8) : NULL;
+	if (!region || region->key != be32_to_cpu(klm->key) || region->is_window ||
+	    !(region->access & IB_ACCESS_MW_BIND) || region->pd != qp->ib.pd ||
+	    !card_memory(qp->ib.pd, NULL, region->key, be64_to_cpu(klm->va), be32_to_cpu(klm->bcount), 0))
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+	key->access = card_access(seg->flags);
+	if (key->access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) &&
+	    !(region->access & IB_ACCESS_LOCAL_WRITE))
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+	key->key = (number & ~0xff) | (owner & 0xff);
+	key->start = be64_to_cpu(seg->start_addr);
+	key->length = be64_to_cpu(seg->len);
+	key->region = region->key;
+	key->address = be64_to_cpu(klm->va);
+	key->qpn = owner >> 8;
+	key->is_bound = true;
+	return 0;
+}
+
+/* Execution */
+
+static u8 card_cqe_opcode(u8 opcode)
+{
+	switch (opcode) {
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+		return MLX5_CQE_RESP_WR_IMM;
+	case MLX5_OPCODE_SEND_IMM:
+		return MLX5_CQE_RESP_SEND_IMM;
+	case MLX5_OPCODE_SEND_INVAL:
+		return MLX5_CQE_RESP_SEND_INV;
+	default:
+		return MLX5_CQE_RESP_SEND;
+	}
+}
+
+/* A message for a receive: DONE with a syndrome for the sender, or WAITS. */
+static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, const struct card_list *from,
+				    u32 length, u32 source, u8 *syndrome)
+{
+	struct card_taken taken;
+	int err = card_take_receive(to, &taken);
+
+	if (err == -EAGAIN)
+		return CARD_WAITS;
+	if (!err && from && taken.list.length < from->length)
+		err = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	if (err) {
+		card_fail(to, to->ib.recv_cq, MLX5_CQE_RESP_ERR, err, taken.index, 0);
+		card_qp_event(to, IB_EVENT_QP_REQ_ERR);
+		card_qp_to_error(to);
+		*syndrome = err == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR ?
+				MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR : MLX5_CQE_SYNDROME_REMOTE_OP_ERR;
+		return CARD_DONE;
+	}
+	if (wqe->opcode == MLX5_OPCODE_SEND_INVAL && !card_invalidate(to, be32_to_cpu(wqe->imm))) {
+		card_fail(to, to->ib.recv_cq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, taken.index, 0);
+		card_qp_event(to, IB_EVENT_QP_ACCESS_ERR);
+		card_qp_to_error(to);
+		*syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
+		return CARD_DONE;
+	}
+	if (from)
+		card_move(&taken.list, 0, from);
+	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), length, source, false);
+	return CARD_DONE;
+}
+
+/* Delivers a datagram, unless the receiver has another Q_Key or no room: then it is lost. */
+static void card_receive_datagram(struct card_qp *qp, struct card_qp *to, const struct mlx5_wqe_datagram_seg *segment,
+				  struct card_wqe *wqe, const struct card_list *from)
+{
+	union rdma_network_hdr grh;
+	struct card_list head = { .spans = { { &grh, 40 } }, .count = 1, .length = 40 };
+	struct card_device *device = container_of(qp->ib.device, struct card_device, ib);
+	u32 sgid_index = be32_to_cpu(segment->av.grh_gid_fl) >> 20 & (CARD_GIDS - 1);
+	struct card_taken taken;
+
+	if (to->ib.qp_type != IB_QPT_UD || to->attr.qp_state < IB_QPS_RTR || to->attr.qp_state > IB_QPS_SQE ||
+	    be32_to_cpu(segment->av.key.qkey.qkey) != to->attr.qkey)
+		return;
+	card_established(to);
+	if (card_take_receive(to, &taken) || taken.list.length < from->length + 40)
+		return;
+	card_grh(&grh, &device->gids[sgid_index], (const union ib_gid *)segment->av.rgid, segment->av.hop_limit,
+		 from->length);
+	card_move(&taken.list, 0, &head);
+	card_move(&taken.list, 40, from);
+	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), from->length + 40, qp->qpn, true);
+}
+
+static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome)
+{
+	const struct mlx5_wqe_datagram_seg *segment = card_segment(wqe, sizeof(*segment));
+	struct card_list from = {};
+	struct card_member *member;
+	struct card_qp *to;
+	u32 number;
+
+	if (!segment) {
+		*syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		return;
+	}
+	*syndrome = card_gather(qp, wqe, &from, 0);
+	/* One that does not fit into a packet is lost. */
+	if (*syndrome || from.length > ib_mtu_enum_to_int(CARD_MTU))
+		return;
+	number = be32_to_cpu(segment->av.dqp_dct) & 0xffffff;
+	if (number != 0xffffff) {
+		to = xa_load(&card_qps, number);
+		if (to)
+			card_receive_datagram(qp, to, segment, wqe, &from);
+		return;
+	}
+	list_for_each_entry(member, &card_members, entry) {
+		/* Also to the sender: no queue pair was created with its multicast loopback blocked. */
+		if (!memcmp(&member->gid, segment->av.rgid, sizeof(member->gid)))
+			card_receive_datagram(qp, member->qp, segment, wqe, &from);
+	}
+}
+
+static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome, u32 *length)
+{
+	struct card_qp *to = xa_load(&card_qps, qp->attr.dest_qp_num);
+	const struct mlx5_wqe_atomic_seg *atomic = NULL;
+	const struct mlx5_wqe_raddr_seg *remote = NULL;
+	struct card_list list = {};
+	int access = 0;
+	void *memory;
+	u64 old;
+
+	*syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	switch (wqe->opcode) {
+	case MLX5_OPCODE_NOP:
+		*syndrome = 0;
+		return CARD_DONE;
+	case MLX5_OPCODE_UMR:
+		*syndrome = card_change_key(qp, wqe);
+		return CARD_DONE;
+	case MLX5_OPCODE_ATOMIC_CS:
+	case MLX5_OPCODE_ATOMIC_FA:
+		access = IB_ACCESS_REMOTE_ATOMIC;
+		break;
+	case MLX5_OPCODE_RDMA_READ:
+		access = IB_ACCESS_REMOTE_READ;
+		break;
+	case MLX5_OPCODE_RDMA_WRITE:
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+		access = IB_ACCESS_REMOTE_WRITE;
+		break;
+	case MLX5_OPCODE_SEND:
+	case MLX5_OPCODE_SEND_IMM:
+	case MLX5_OPCODE_SEND_INVAL:
+		break;
+	default:
+		atomic_inc(&card_stat[CARD_BAD]);
+		return CARD_DONE;
+	}
+	if (access) {
+		remote = card_segment(wqe, sizeof(*remote));
+		if (!remote)
+			return CARD_DONE;
+	}
+	if (access == IB_ACCESS_REMOTE_ATOMIC) {
+		atomic = card_segment(wqe, sizeof(*atomic));
+		if (!atomic)
+			return CARD_DONE;
+	}
+	*syndrome = card_gather(qp, wqe, &list,
+			       access & (IB_ACCESS_REMOTE_ATOMIC | IB_ACCESS_REMOTE_READ) ?
+				       IB_ACCESS_LOCAL_WRITE : 0);
+	if (*syndrome)
+		return CARD_DONE;
+	*length = list.length;
+	if (!to || to->attr.qp_state < IB_QPS_RTR || to->attr.qp_state > IB_QPS_SQE ||
+	    to->attr.dest_qp_num != qp->qpn) {
+		*syndrome = 0;
+		return qp->ib.qp_type == IB_QPT_UC ? CARD_DONE : CARD_UNANSWERED;
+	}
+	card_established(to);
+	if (!access)
+		return card_deliver(to, wqe, &list, list.length, 0, syndrome);
+	memory = list.length ? card_memory(to->ib.pd, to, be32_to_cpu(remote->rkey), be64_to_cpu(remote->raddr),
+					  list.length, access) : wqe;
+	if (!memory || !(to->attr.qp_access_flags & access) || (atomic && list.length != 8)) {
+		*syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
+		card_qp_event(to, IB_EVENT_QP_ACCESS_ERR);
+		card_qp_to_error(to);
+		return CARD_DONE;
+	}
+	/* Without a receive nothing is written. */
+	if (wqe->opcode == MLX5_OPCODE_RDMA_WRITE_IMM && !card_has_receive(to))
+		return CARD_WAITS;
+	if (atomic) {
+		old = get_unaligned((u64 *)memory);
+		if (wqe->opcode == MLX5_OPCODE_ATOMIC_FA)
+			put_unaligned(old + be64_to_cpu(atomic->swap_add), (u64 *)memory);
+		else if (old == be64_to_cpu(atomic->compare))
+			put_unaligned(be64_to_cpu(atomic->swap_add), (u64 *)memory);
+		memcpy(list.spans[0].at, &old, 8);
+	} else if (list.length) {
+		struct card_list there = { .spans = { { memory, list.length } }, .count = 1 };
+
+		if (wqe->opcode == MLX5_OPCODE_RDMA_READ)
+			card_move(&list, 0, &there);
+		else
+			card_move(&there, 0, &list);
+	}
+	if (wqe->opcode == MLX5_OPCODE_RDMA_WRITE_IMM)
+		return card_deliver(to, wqe, NULL, list.length, 0, syndrome);
+	return CARD_DONE;
+}
+
+/* Whether a buffer of the register begins like the entry at that index. */
+static bool card_is_rung(struct card_qp *qp, u16 index)
+{
+	const u64 *entry = card_block(qp, index);
+	void *at = page_address(qp->uar) + CARD_BF_OFFSET + qp->bf_first * CARD_BF_SIZE;
+	u32 i;
+
+	for (i = 0; i < 2 * qp->bf_count; i++, at += CARD_BF_SIZE / 2) {
+		if (READ_ONCE(*(u64 *)at) != *entry)
+			continue;
+		atomic_inc(&card_stat[memcmp(at + 8, entry + 1, 8) ? CARD_DOORBELL : CARD_BLUEFLAME]);
+		card_journal_ring(qp, index, i, at);
+		return true;
+	}
+	return false;
+}
+
+/* Whether the program rang for one of the entries that wait. */
+static bool card_may_start(struct card_qp *qp, u16 pi)
+{
+	u16 index;
+
+	for (index = qp->sq_ci; index != pi; ) {
+		const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, index);
+		u32 blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
+
+		if (card_is_rung(qp, index))
+			goto yes;
+		if (!blocks || blocks > (u16)(pi - index))
+			break;
+		index += blocks;
+	}
+	if (!qp->unrung)
+		qp->unrung = jiffies | 1;
+	if ((card_strict && qp->dedicated_bfreg) || time_before(jiffies, qp->unrung + msecs_to_jiffies(20)))
+		return false;
+	atomic_inc(&card_stat[CARD_UNRUNG]);
+yes:
+	qp->unrung = 0;
+	return true;
+}
+
+static u8 card_wait_limit(struct card_qp *qp)
+{
+	if (!qp->stalled)
+		qp->stalled = jiffies | 1;
+	/* Seven: for ever. Else some time for each try. */
+	if (qp->ib.qp_type == IB_QPT_UC)
+		return 0;
+	if (qp->attr.rnr_retry == 7 ||
+	    time_before(jiffies, qp->stalled + msecs_to_jiffies(10 * (qp->attr.rnr_retry + 1))))
+		return 0xff;
+	return MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR;
+}
+
+/* The syndrome when the time for all retries is over, or 0xff. A timeout of zero is none. */
+static u8 card_answer_limit(struct card_qp *qp)
+{
+	u64 ns = (4096ULL << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+
+	if (!qp->stalled)
+		qp->stalled = jiffies | 1;
+	if (!qp->attr.timeout || time_before(jiffies, qp->stalled + max(nsecs_to_jiffies(ns), 2UL)))
+		return 0xff;
+	return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+}
+
+/* Whether something was done. */
+static bool card_send_one(struct card_qp *qp)
+{
+	enum card_outcome outcome = CARD_DONE;
+	struct mlx5_cqe64 cqe = {};
+	static struct card_wqe wqe;
+	u32 length = 0;
+	u8 syndrome = 0;
+
+	if (!card_fetch(qp, &wqe))
+		syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	else if (qp->ib.qp_type == IB_QPT_UD)
+		card_datagram(qp, &wqe, &syndrome);
+	else
+		outcome = card_connected(qp, &wqe, &syndrome, &length);
+	if (outcome != CARD_DONE) {
+		syndrome = outcome == CARD_WAITS ? card_wait_limit(qp) : card_answer_limit(qp);
+		if (syndrome == 0xff)
+			return false;
+	}
+	qp->stalled = 0;
+	atomic_inc(&card_stat[CARD_WQES]);
+	qp->sq_ci += max(1u, DIV_ROUND_UP(wqe.ds, 64));
+	if (syndrome) {
+		card_fail(qp, qp->ib.send_cq, MLX5_CQE_REQ_ERR, syndrome, wqe.index, wqe.opcode);
+		card_qp_to_error(qp);
+	} else if (wqe.flags & MLX5_WQE_CTRL_CQ_UPDATE) {
+		cqe.srqn = card_user_of(qp, false);
+		cqe.byte_cnt = cpu_to_be32(length);
+		cqe.timestamp_h = cpu_to_be32(ktime_get_ns() >> 32);
+		cqe.timestamp_l = cpu_to_be32(ktime_get_ns());
+		cqe.sop_drop_qpn = cpu_to_be32(wqe.opcode << 24 | qp->qpn);
+		cqe.wqe_counter = cpu_to_be16(wqe.index);
+		card_complete(container_of(qp->ib.send_cq, struct card_cq, ib), &cqe, MLX5_CQE_REQ, false);
+	}
+	return true;
+}
+
+static bool card_flush(struct card_qp *qp, u16 pi)
+{
+	bool done = false;
+	struct card_taken taken;
+
+	while (qp->sq_count && qp->sq_ci != pi) {
+		const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, qp->sq_ci);
+		u32 blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
+
+		card_fail(qp, qp->ib.send_cq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, qp->sq_ci,
+			 be32_to_cpu(ctrl->opmod_idx_opcode));
+		qp->sq_ci += clamp_t(u32, blocks, 1, (u16)(pi - qp->sq_ci));
+		done = true;
+	}
+	while (!qp->ib.srq && card_take_receive(qp, &taken) != -EAGAIN) {
+		card_fail(qp, qp->ib.recv_cq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, taken.index, 0);
+		done = true;
+	}
+	return done;
+}
+
+static bool card_advance(struct card_qp *qp)
+{
+	u16 pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
+	bool done = false;
+
+	if (qp->attr.qp_state == IB_QPS_ERR)
+		return card_flush(qp, pi);
+	if (qp->attr.qp_state != IB_QPS_RTS || !qp->sq_count || qp->sq_ci == pi)
+		return false;
+	if (!qp->stalled && !card_may_start(qp, pi))
+		return false;
+	while (qp->sq_ci != pi && qp->attr.qp_state == IB_QPS_RTS && card_send_one(qp))
+		done = true;
+	return done;
+}
+
+int card_engine(void *unused)
+{
+	unsigned int idle = 0;
+
+	while (!kthread_should_stop()) {
+		bool done = false;
+		struct card_qp *qp;
+		struct card_cq *cq;
+
+		mutex_lock(&card_lock);
+		if (!card_may_sweep()) {
+			mutex_unlock(&card_lock);
+			usleep_range(50, 100);
+			continue;
+		}
+		list_for_each_entry(qp, &card_qp_list, entry) {
+			card_journal_qp(qp);
+			done |= card_advance(qp);
+		}
+		list_for_each_entry(cq, &card_cq_list, entry) {
+			if (!cq->user)
+				continue;
+			card_journal_cq(cq);
+			card_raise(cq);
+		}
+		card_end_sweep();
+		mutex_unlock(&card_lock);
+		idle = done ? 0 : idle + 1;
+		if (idle > 50)
+			usleep_range(100, 200);
+		else
+			cond_resched();
+	}
+	return 0;
+}

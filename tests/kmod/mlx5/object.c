@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Protection domains, address handles and memory regions. */
+#include "card.h"
+
+int card_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct card_pd *pd = container_of(ibpd, struct card_pd, ib);
+	struct mlx5_ib_alloc_pd_resp resp = {};
+	int err = xa_alloc_cyclic(&card_numbers, &pd->pdn, pd, XA_LIMIT(1, 0xffffff), &card_next_number,
+				  GFP_KERNEL);
+
+	if (err < 0)
+		return err;
+	resp.pdn = pd->pdn;
+	card_journal(NULL, 0, "alloc_pd pdn=%u inlen=%zu outlen=%zu", pd->pdn, udata ? udata->inlen : 0,
+		    udata ? udata->outlen : 0);
+	err = udata ? card_give(udata, "alloc_pd", &resp, sizeof(resp), sizeof(resp)) : 0;
+	if (err)
+		xa_erase(&card_numbers, pd->pdn);
+	return err;
+}
+
+int card_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct card_pd *pd = container_of(ibpd, struct card_pd, ib);
+
+	card_journal(NULL, 0, "dealloc_pd pdn=%u", pd->pdn);
+	xa_erase(&card_numbers, pd->pdn);
+	return 0;
+}
+
+int card_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
+{
+	struct card_ah *ah = container_of(ibah, struct card_ah, ib);
+	struct mlx5_ib_create_ah_resp resp = {};
+
+	ah->attr = *attr->ah_attr;
+	if (!udata)
+		return 0;
+	if (udata->outlen < offsetofend(struct mlx5_ib_create_ah_resp, dmac))
+		return -EINVAL;
+	resp.response_length = offsetofend(struct mlx5_ib_create_ah_resp, dmac);
+	memcpy(resp.dmac, ah->attr.roce.dmac, ETH_ALEN);
+	card_journal(ah->attr.grh.dgid.raw, sizeof(ah->attr.grh.dgid),
+		    "create_ah inlen=%zu outlen=%zu flags=%u port=%u sgid=%u flow=%u hop=%u tclass=%u sl=%u rate=%u",
+		    udata->inlen, udata->outlen, ah->attr.ah_flags, ah->attr.port_num, ah->attr.grh.sgid_index,
+		    ah->attr.grh.flow_label, ah->attr.grh.hop_limit, ah->attr.grh.traffic_class, ah->attr.sl,
+		    ah->attr.static_rate);
+	return card_give(udata, "create_ah", &resp, resp.response_length, 0);
+}
+
+int card_destroy_ah(struct ib_ah *ah, u32 flags)
+{
+	if (ah->uobject)
+		card_journal(NULL, 0, "destroy_ah");
+	return 0;
+}
+
+/* Gives a key its number. The low byte is the program's to change. */
+static int card_new_key(struct card_key *key)
+{
+	u32 index;
+	int err = xa_alloc_cyclic(&card_mkeys, &index, key, XA_LIMIT(2, 0xffffff), &card_next_mkey, GFP_KERNEL);
+
+	if (err < 0)
+		return err;
+	key->key = index << 8 | (index * 7 & 0xff);
+	return 0;
+}
+
+struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access)
+{
+	struct card_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+
+	return mr ? &mr->ib : ERR_PTR(-ENOMEM);
+}
+
+static struct ib_mr *card_register(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
+{
+	struct card_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	int err;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->key.pd = pd;
+	mr->key.start = iova;
+	mr->key.length = length;
+	mr->key.access = access;
+	err = card_map(pd->device, &mr->map, start, length, access);
+	if (!err) {
+		mr->key.memory = mr->map.va;
+		mutex_lock(&card_lock);
+		err = card_new_key(&mr->key);
+		mutex_unlock(&card_lock);
+		mr->ib.lkey = mr->ib.rkey = mr->key.key;
+		if (err)
+			card_unmap(&mr->map);
+	}
+	if (err) {
+		kfree(mr);
+		return ERR_PTR(err);
+	}
+	if (card_trace)
+		pr_info("rdmacm_mlx5: reg_mr key %#x length %#llx access %#x\n", mr->ib.lkey, length, access);
+	card_journal(NULL, 0, "reg_mr pdn=%u key=%u start=%llu length=%llu iova=%llu access=%#x",
+		    container_of(pd, struct card_pd, ib)->pdn, mr->ib.lkey, start, length, iova, access);
+	return &mr->ib;
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
+				     struct ib_dmah *dmah, struct ib_udata *udata)
+{
+	return dmah ? ERR_PTR(-EOPNOTSUPP) : card_register(pd, start, length, iova, access);
+}
+#else
+struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
+				     struct ib_udata *udata)
+{
+	return card_register(pd, start, length, iova, access);
+}
+#endif
+
+int card_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
+{
+	struct card_mr *mr = container_of(ibmr, struct card_mr, ib);
+
+	if (mr->map.umem)
+		card_journal(NULL, 0, "dereg_mr key=%u", mr->ib.lkey);
+	mutex_lock(&card_lock);
+	if (mr->map.umem)
+		xa_erase(&card_mkeys, mr->ib.lkey >> 8);
+	mutex_unlock(&card_lock);
+	card_unmap(&mr->map);
+	kfree(mr);
+	return 0;
+}
+
+
+int card_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
+{
+	struct card_mw *mw = container_of(ibmw, struct card_mw, ib);
+	int err;
+
+	mw->key.pd = ibmw->pd;
+	mw->key.is_window = true;
+	mw->key.is_type_2 = ibmw->type == IB_MW_TYPE_2;
+	mutex_lock(&card_lock);
+	err = card_new_key(&mw->key);
+	mutex_unlock(&card_lock);
+	ibmw->rkey = mw->key.key;
+	return err;
+}
+
+int card_dealloc_mw(struct ib_mw *ibmw)
+{
+	struct card_mw *mw = container_of(ibmw, struct card_mw, ib);
+
+	mutex_lock(&card_lock);
+	xa_erase(&card_mkeys, mw->key.key >> 8);
+	mutex_unlock(&card_lock);
+	return 0;
+}

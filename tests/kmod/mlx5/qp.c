@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Queue pairs. */
+#include "card.h"
+
+static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
+{
+	struct card_context *context = rdma_udata_to_drv_context(udata, struct card_context, ib);
+	struct mlx5_ib_create_qp_resp resp = {};
+	struct mlx5_ib_create_qp cmd = {};
+	bool has_rq = !init->srq && init->cap.max_recv_wr;
+	int err, number;
+
+	if (init->qp_type != IB_QPT_RC && init->qp_type != IB_QPT_UC && init->qp_type != IB_QPT_UD)
+		return -EOPNOTSUPP;
+	if (udata->inlen < offsetof(struct mlx5_ib_create_qp, ece_options))
+		return -EINVAL;
+	err = card_take(udata, "create_qp", &cmd, sizeof(cmd));
+	if (err)
+		return err;
+	if (cmd.flags & ~(MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
+			  MLX5_QP_FLAG_UAR_PAGE_INDEX) ||
+	    !!(cmd.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) != context->dynamic)
+		return -EINVAL;
+	if (cmd.sq_wqe_count && (!is_power_of_2(cmd.sq_wqe_count) || cmd.sq_wqe_count > 1 << CARD_LOG_QP_SZ))
+		return -EINVAL;
+	if (has_rq && (!is_power_of_2(cmd.rq_wqe_count) || cmd.rq_wqe_shift < 4 || cmd.rq_wqe_shift > 9))
+		return -EINVAL;
+	if (context->cqe_version ? cmd.uidx & ~0xffffff || cmd.uidx == 0xffffff : cmd.uidx != 0xffffff)
+		return -EINVAL;
+	qp->user = true;
+	qp->context = context;
+	qp->uidx = cmd.uidx;
+	qp->sq_count = cmd.sq_wqe_count;
+	qp->rq_count = has_rq ? cmd.rq_wqe_count : 0;
+	qp->rq_shift = has_rq ? cmd.rq_wqe_shift : 0;
+	qp->sq_offset = qp->rq_count << qp->rq_shift;
+	if (qp->sq_offset + (qp->sq_count << 6)) {
+		err = card_map(qp->ib.device, &qp->buf, cmd.buf_addr, qp->sq_offset + (qp->sq_count << 6), 0);
+		if (err)
+			return err;
+	}
+	err = card_map(qp->ib.device, &qp->db_map, cmd.db_addr, 8, 0);
+	if (err)
+		return err;
+	qp->db = qp->db_map.va;
+	if (context->dynamic) {
+		qp->uar = card_uar_page(cmd.bfreg_index);
+		if (!qp->uar)
+			return -EINVAL;
+		qp->bf_count = 2;
+		resp.bfreg_index = 1U << 31;
+	} else {
+		number = card_take_bfreg(context, &qp->dedicated_bfreg);
+		qp->bfreg = number;
+		qp->uar = context->uar[number / 2];
+		get_page(qp->uar);
+		qp->bf_first = number % 2;
+		qp->bf_count = 1;
+		resp.bfreg_index = number / 2 * 4 + number % 2;
+	}
+	return card_give(udata, "create_qp", &resp, sizeof(resp), 0);
+}
+
+static void card_free_qp(struct card_qp *qp)
+{
+	if (qp->user && qp->bfreg >= 0)
+		qp->context->uses[qp->bfreg]--;
+	if (qp->uar)
+		put_page(qp->uar);
+	card_unmap(&qp->buf);
+	card_unmap(&qp->db_map);
+}
+
+int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_udata *udata)
+{
+	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
+	int err;
+
+	if (init->create_flags)
+		return -EOPNOTSUPP;
+	qp->bfreg = -1;
+	qp->init = *init;
+	qp->attr.qp_state = IB_QPS_RESET;
+	if (!udata) {
+		err = card_gsi_create(qp, init);
+		ibqp->qp_num = qp->qpn;
+		return err;
+	}
+	mutex_lock(&card_lock);
+	err = xa_alloc_cyclic(&card_qps, &qp->qpn, qp, XA_LIMIT(2, 0xfffffe), &card_next_qp, GFP_KERNEL);
+	if (err >= 0) {
+		err = card_create_user_qp(qp, init, udata);
+		if (err) {
+			xa_erase(&card_qps, qp->qpn);
+			card_free_qp(qp);
+		} else {
+			list_add_tail(&qp->entry, &card_qp_list);
+			card_journal_created_qp(qp);
+		}
+	}
+	mutex_unlock(&card_lock);
+	ibqp->qp_num = qp->qpn;
+	return min(err, 0);
+}
+
+int card_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
+{
+	struct card_member *member = kzalloc(sizeof(*member), GFP_KERNEL);
+
+	if (!member)
+		return -ENOMEM;
+	member->qp = container_of(ibqp, struct card_qp, ib);
+	member->gid = *gid;
+	mutex_lock(&card_lock);
+	list_add_tail(&member->entry, &card_members);
+	mutex_unlock(&card_lock);
+	return 0;
+}
+
+int card_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
+{
+	struct card_member *member, *found = NULL;
+
+	mutex_lock(&card_lock);
+	list_for_each_entry(member, &card_members, entry) {
+		if (&member->qp->ib == ibqp && !memcmp(&member->gid, gid, sizeof(*gid)))
+			found = member;
+	}
+	if (found)
+		list_del(&found->entry);
+	mutex_unlock(&card_lock);
+	kfree(found);
+	return found ? 0 : -EINVAL;
+}
+
+int card_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
+{
+	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
+	struct card_member *member, *next;
+
+	if (!qp->user) {
+		card_gsi_destroy(qp);
+		return 0;
+	}
+	mutex_lock(&card_lock);
+	list_for_each_entry_safe(member, next, &card_members, entry) {
+		if (member->qp == qp) {
+			list_del(&member->entry);
+			kfree(member);
+		}
+	}
+	card_journal(NULL, 0, "destroy_qp qpn=%u", qp->qpn);
+	list_del(&qp->entry);
+	xa_erase(&card_qps, qp->qpn);
+	mutex_unlock(&card_lock);
+	card_free_qp(qp);
+	return 0;
+}
+
+static void card_keep(struct ib_qp_attr *kept, const struct ib_qp_attr *attr, int mask)
+{
+#define CARD_KEEP(bit, field) do { if (mask & (bit)) kept->field = attr->field; } while (0)
+	CARD_KEEP(IB_QP_AV, ah_attr);
+	CARD_KEEP(IB_QP_PATH_MTU, path_mtu);
+	CARD_KEEP(IB_QP_QKEY, qkey);
+	CARD_KEEP(IB_QP_RQ_PSN, rq_psn);
+	CARD_KEEP(IB_QP_SQ_PSN, sq_psn);
+	CARD_KEEP(IB_QP_DEST_QPN, dest_qp_num);
+	CARD_KEEP(IB_QP_ACCESS_FLAGS, qp_access_flags);
+	CARD_KEEP(IB_QP_PKEY_INDEX, pkey_index);
+	CARD_KEEP(IB_QP_PORT, port_num);
+	CARD_KEEP(IB_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	CARD_KEEP(IB_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	CARD_KEEP(IB_QP_MIN_RNR_TIMER, min_rnr_timer);
+	CARD_KEEP(IB_QP_TIMEOUT, timeout);
+	CARD_KEEP(IB_QP_RETRY_CNT, retry_cnt);
+	CARD_KEEP(IB_QP_RNR_RETRY, rnr_retry);
+#undef CARD_KEEP
+}
+
+int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+{
+	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
+	enum ib_qp_state old, new;
+	int err = 0;
+
+	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
+		return -EOPNOTSUPP;
+	if (udata)
+		card_journal_modify(qp, attr, mask, udata->inlen);
+	mutex_lock(&card_lock);
+	old = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : qp->attr.qp_state;
+	new = mask & IB_QP_STATE ? attr->qp_state : old;
+	if (!ib_modify_qp_is_ok(old, new, ibqp->qp_type, mask)) {
+		err = -EINVAL;
+		goto unlock;
+	}
+	card_keep(&qp->attr, attr, mask);
+	if (new == IB_QPS_RESET) {
+		memset(&qp->attr, 0, sizeof(qp->attr));
+		qp->sq_ci = qp->rq_ci = 0;
+		qp->stalled = qp->unrung = 0;
+		qp->established = false;
+	}
+	if (new == IB_QPS_ERR)
+		card_qp_to_error(qp);
+	qp->attr.qp_state = new;
+	if (old == IB_QPS_RTS && new == IB_QPS_SQD && mask & IB_QP_EN_SQD_ASYNC_NOTIFY &&
+	    attr->en_sqd_async_notify)
+		card_qp_event(qp, IB_EVENT_SQ_DRAINED);
+unlock:
+	mutex_unlock(&card_lock);
+	return err;
+}
+
+int card_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
+{
+	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
+
+	*attr = qp->attr;
+	attr->cur_qp_state = attr->qp_state;
+	*init = qp->init;
+	attr->cap = init->cap;
+	return 0;
+}
+

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Shared receive queues. */
+#include "card.h"
+
+int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata)
+{
+	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+	struct mlx5_ib_create_srq_resp resp = {};
+	struct mlx5_ib_create_srq cmd = {};
+	u32 size;
+	int err;
+
+	if (!udata || init->srq_type != IB_SRQT_BASIC)
+		return -EOPNOTSUPP;
+	if (init->attr.max_wr >= 1 << CARD_LOG_QP_SZ || init->attr.max_sge > CARD_RQ_DESC / 16)
+		return -EINVAL;
+	err = card_take(udata, "create_srq", &cmd, sizeof(cmd));
+	if (err)
+		return err;
+	if (cmd.reserved0 || cmd.reserved1 || cmd.flags)
+		return -EINVAL;
+	size = max_t(u32, 32, roundup_pow_of_two(16 + init->attr.max_sge * 16));
+	srq->max = roundup_pow_of_two(init->attr.max_wr + 1);
+	srq->shift = ilog2(size);
+	srq->max_sge = size / 16 - 1;
+	srq->limit = init->attr.srq_limit;
+	err = card_map(ibsrq->device, &srq->buf, cmd.buf_addr, (size_t)srq->max << srq->shift, 0);
+	if (!err)
+		err = card_map(ibsrq->device, &srq->db_map, cmd.db_addr, 4, 0);
+	if (!err) {
+		err = xa_alloc_cyclic(&card_numbers, &srq->srqn, srq, XA_LIMIT(1, 0xffffff),
+				      &card_next_number, GFP_KERNEL);
+		err = min(err, 0);
+	}
+	if (!err) {
+		srq->db = srq->db_map.va;
+		resp.srqn = srq->srqn;
+		card_journal(NULL, 0, "srq srqn=%u pdn=%u receives=%u sge=%u limit=%u", srq->srqn,
+			    container_of(ibsrq->pd, struct card_pd, ib)->pdn, init->attr.max_wr,
+			    init->attr.max_sge, init->attr.srq_limit);
+		init->attr.max_wr = srq->max - 1;
+		err = card_give(udata, "create_srq", &resp, sizeof(resp), sizeof(resp.srqn));
+	}
+	if (err) {
+		if (srq->srqn)
+			xa_erase(&card_numbers, srq->srqn);
+		card_unmap(&srq->buf);
+		card_unmap(&srq->db_map);
+	}
+	return err;
+}
+
+int card_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask,
+			  struct ib_udata *udata)
+{
+	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+
+	if (mask & IB_SRQ_MAX_WR)
+		return -EINVAL;
+	if (mask & IB_SRQ_LIMIT) {
+		if (attr->srq_limit >= srq->max)
+			return -EINVAL;
+		mutex_lock(&card_lock);
+		srq->limit = attr->srq_limit;
+		mutex_unlock(&card_lock);
+	}
+	return 0;
+}
+
+int card_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
+{
+	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+
+	attr->max_wr = srq->max - 1;
+	attr->max_sge = srq->max_sge;
+	attr->srq_limit = srq->limit;
+	return 0;
+}
+
+int card_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
+{
+	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+
+	card_journal(NULL, 0, "destroy_srq srqn=%u", srq->srqn);
+	mutex_lock(&card_lock);
+	xa_erase(&card_numbers, srq->srqn);
+	mutex_unlock(&card_lock);
+	card_unmap(&srq->buf);
+	card_unmap(&srq->db_map);
+	return 0;
+}
+

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Pages of registers as objects: what programs take by ioctl where the kernel says that it gives no static ones. */
+#include <linux/mm.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
+
+#include "card.h"
+
+#define UVERBS_MODULE_NAME rdmacm_mlx5
+#include <rdma/uverbs_named_ioctl.h>
+
+static DEFINE_XARRAY_ALLOC1(card_uars);
+
+struct card_uar {
+	struct rdma_user_mmap_entry entry;
+	struct page *page;
+	u32 id;
+};
+
+/* The page with that number, held. */
+struct page *card_uar_page(u32 id)
+{
+	struct card_uar *uar;
+	struct page *page = NULL;
+
+	xa_lock(&card_uars);
+	uar = xa_load(&card_uars, id);
+	if (uar) {
+		page = uar->page;
+		get_page(page);
+	}
+	xa_unlock(&card_uars);
+	return page;
+}
+
+int card_uar_mmap(struct ib_ucontext *context, struct vm_area_struct *vma)
+{
+	struct rdma_user_mmap_entry *entry = rdma_user_mmap_entry_get(context, vma);
+	int err;
+
+	if (!entry)
+		return -EINVAL;
+	err = vm_insert_page(vma, vma->vm_start, container_of(entry, struct card_uar, entry)->page);
+	rdma_user_mmap_entry_put(entry);
+	return err;
+}
+
+void card_uar_free(struct rdma_user_mmap_entry *entry)
+{
+	struct card_uar *uar = container_of(entry, struct card_uar, entry);
+
+	xa_erase(&card_uars, uar->id);
+	__free_page(uar->page);
+	kfree(uar);
+}
+
+static struct card_uar *card_uar_new(struct ib_ucontext *context)
+{
+	struct card_uar *uar = kzalloc(sizeof(*uar), GFP_KERNEL);
+	int err = -ENOMEM;
+
+	if (!uar)
+		return ERR_PTR(err);
+	uar->page = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (uar->page)
+		err = xa_alloc(&card_uars, &uar->id, uar, XA_LIMIT(1, 0xffff), GFP_KERNEL);
+	if (!err) {
+		err = rdma_user_mmap_entry_insert(context, &uar->entry, PAGE_SIZE);
+		if (err)
+			xa_erase(&card_uars, uar->id);
+	}
+	if (err) {
+		if (uar->page)
+			__free_page(uar->page);
+		kfree(uar);
+		return ERR_PTR(err);
+	}
+	return uar;
+}
+
+/* What a program learns about its new register page. */
+static int card_uar_describe(struct uverbs_attr_bundle *attrs, struct card_uar *uar)
+{
+	u64 offset = rdma_user_mmap_get_offset(&uar->entry);
+	u32 length = PAGE_SIZE;
+	const struct { u16 attr; const void *value; size_t size; } answers[] = {
+		{ MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar->id, sizeof(uar->id) },
+		{ MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, sizeof(length) },
+		{ MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset) },
+	};
+	int i, err = 0;
+
+	for (i = 0; i < ARRAY_SIZE(answers) && !err; i++)
+		err = uverbs_copy_to(attrs, answers[i].attr, answers[i].value, answers[i].size);
+	return err;
+}
+
+static int UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_ucontext *owner = ib_uverbs_get_ucontext(attrs);
+	enum mlx5_ib_uapi_uar_alloc_type kind;
+	struct card_uar *uar;
+	int err;
+
+	if (IS_ERR(owner))
+		return PTR_ERR(owner);
+	err = uverbs_get_const(&kind, attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE);
+	if (err)
+		return err;
+	/* Both kinds are ordinary memory here. */
+	if (kind > MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+		return -EOPNOTSUPP;
+	uar = card_uar_new(owner);
+	if (IS_ERR(uar))
+		return PTR_ERR(uar);
+	if (card_trace)
+		pr_info("rdmacm_mlx5: uar %u type %d\n", uar->id, kind);
+	/* From here on the core destroys the object if describing it fails. */
+	uverbs_attr_get_uobject(attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)->object = uar;
+	uverbs_finalize_uobj_create(attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
+	return card_uar_describe(attrs, uar);
+}
+
+static int card_uar_cleanup(struct ib_uobject *uobject, enum rdma_remove_reason why,
+			   struct uverbs_attr_bundle *attrs)
+{
+	struct card_uar *uar = uobject->object;
+
+	rdma_user_mmap_entry_remove(&uar->entry);
+	return 0;
+}
+
+DECLARE_UVERBS_NAMED_METHOD(
+	MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+	UVERBS_ATTR_IDR(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_OBJECT_UAR, UVERBS_ACCESS_NEW, UA_MANDATORY),
+	UVERBS_ATTR_CONST_IN(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, enum mlx5_ib_uapi_uar_alloc_type, UA_MANDATORY),
+	UVERBS_ATTR_PTR_OUT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, UVERBS_ATTR_TYPE(u32), UA_MANDATORY),
+	UVERBS_ATTR_PTR_OUT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, UVERBS_ATTR_TYPE(u32), UA_MANDATORY),
+	UVERBS_ATTR_PTR_OUT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, UVERBS_ATTR_TYPE(u64), UA_MANDATORY));
+
+DECLARE_UVERBS_NAMED_METHOD_DESTROY(
+	MLX5_IB_METHOD_UAR_OBJ_DESTROY,
+	UVERBS_ATTR_IDR(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_OBJECT_UAR, UVERBS_ACCESS_DESTROY,
+			UA_MANDATORY));
+
+DECLARE_UVERBS_NAMED_OBJECT(MLX5_IB_OBJECT_UAR, UVERBS_TYPE_ALLOC_IDR(card_uar_cleanup),
+			    &UVERBS_METHOD(MLX5_IB_METHOD_UAR_OBJ_ALLOC),
+			    &UVERBS_METHOD(MLX5_IB_METHOD_UAR_OBJ_DESTROY));
+
+const struct uapi_definition card_definitions[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(MLX5_IB_OBJECT_UAR),
+	{},
+};
